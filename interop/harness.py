@@ -32,13 +32,17 @@ class Server:
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
             "no", "--dir", self.dir]
         self.process = subprocess.Popen(["redis-server", *arguments], stdout=subprocess.DEVNULL)
-        wait("the server answers", lambda: self.cli("PING") == "PONG")
+        wait("the server answers", self.answers)
         return self
 
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self.dir, ignore_errors=True)
+
+    def answers(self):
+        """Not another one on this port."""
+        return self.cli("PING") == "PONG" and self.process.poll() is None
 
     def cli(self, *words):
         """One command by redis-cli, as a person would type it."""
@@ -74,7 +78,12 @@ class Program:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(PATIENCE)
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
 
 
 class Holder:
@@ -94,7 +103,12 @@ class Holder:
     def release(self):
         released_at = time.monotonic()
         self.process.stdin.close()
-        self.process.wait(PATIENCE)
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
         self.process.stdout.close()
         return released_at
 

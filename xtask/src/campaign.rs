@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
+use crate::dist::target::Target;
 use crate::packages::ensure;
 use crate::project::{COLD, cargo, root};
 use crate::stage::{HANGS, Stage, Workshop, run_all};
@@ -11,10 +12,12 @@ use crate::test::{
     BUILD, MODELS, announce, cargo_test, integration, programs, seats, test_runner, timed,
 };
 use crate::tools::{Need, needed};
-use crate::{Outcome, project, readme, tasks, torture};
+use crate::{Outcome, dist, drivers, project, readme, torture};
 
 /// The stage that needs other libraries.
 const INTEROP: &str = "interop";
+/// The stage that needs what packages are made and tried with.
+const DIST: &str = "dist";
 
 /// Each can be named.
 const STAGES: &[Stage] = &[
@@ -64,7 +67,7 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "release",
         minutes: 3.0,
-        what: "a cold release build of the command line",
+        what: "a cold, static release build of the command line",
         vital: false,
         run: release,
     },
@@ -76,6 +79,20 @@ const STAGES: &[Stage] = &[
         run: readme_commands,
     },
     Stage {
+        name: "releases",
+        minutes: 2.0,
+        what: "the last release and this one on one lock, on every engine and layout",
+        vital: false,
+        run: releases,
+    },
+    Stage {
+        name: DIST,
+        minutes: 3.0,
+        what: "archive, Debian package, image and crates, each installed and tried",
+        vital: false,
+        run: dist::stage,
+    },
+    Stage {
         name: "bench",
         minutes: 1.5,
         what: "every row of the bench, briefly",
@@ -84,10 +101,10 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: INTEROP,
-        minutes: 6.0,
+        minutes: 9.0,
         what: "other libraries beside lockkeeper on the same locks",
         vital: false,
-        run: tasks::drive_others,
+        run: drivers::stage,
     },
 ];
 
@@ -106,9 +123,10 @@ pub fn run(words: &[String]) -> Outcome {
     if flags.iter().any(|flag| *flag == "--list") {
         return Ok(());
     }
-    let others = stages.iter().any(|stage| stage.name == INTEROP);
-    let needs = if others { &[Need::Test, Need::Interop][..] } else { &[Need::Test] };
-    ensure(&needed(needs), flags.iter().any(|flag| *flag == "--yes"))?;
+    let of = [(INTEROP, Need::Interop), (DIST, Need::Dist)];
+    let of = of.iter().filter(|(name, _)| stages.iter().any(|stage| stage.name == *name));
+    let needs: Vec<Need> = of.map(|(_, need)| *need).chain([Need::Test]).collect();
+    ensure(&needed(&needs), flags.iter().any(|flag| *flag == "--yes"))?;
     run_all(&stages, |start| start + HANGS)
 }
 
@@ -123,7 +141,8 @@ fn chosen(names: &[&String]) -> Result<Vec<&'static Stage>, String> {
 }
 
 fn long_tests(workshop: &Workshop) -> Outcome {
-    let names = |name: &str| name.starts_with("long_") && ![BROKEN_CLIENTS, SWEEP].contains(&name);
+    let own = [BROKEN_CLIENTS, SWEEP, RELEASES];
+    let names = |name: &str| name.starts_with("long_") && !own.contains(&name);
     let jobs = integration(workshop, &programs(workshop)?, names, &[])?;
     workshop.run_all(jobs, seats())
 }
@@ -147,10 +166,23 @@ fn sweep(workshop: &Workshop) -> Outcome {
     workshop.run(test_runner(cargo_test().args(["--test", SWEEP])).arg("--nocapture"))
 }
 
+/// These need the program of an older release.
+const RELEASES: &str = "long_releases";
+
+fn releases(workshop: &Workshop) -> Outcome {
+    let older = crate::older::program(workshop)?;
+    let mut test = cargo_test();
+    test.args(["--test", RELEASES]).env("LOCKKEEPER_OLDER", older);
+    // It says what the older one does not have.
+    workshop.run(test_runner(&mut test).args(["--nocapture", "--test-threads", "4"]))
+}
+
 /// How many schedules of faults are simulated.
 const SEEDS: &str = "10000";
 /// The keeper's threads in every order: a few of them are among the unit tests.
 const SCHEDULES: &str = "keeper::tests::schedules";
+/// The searches of a quorum to their ends: the unit tests stop some of them early.
+const SEARCHES: &str = "redlock::recipe::search";
 /// How many orders of each are explored, at random and again by priorities.
 const ORDERS: &str = "3000";
 
@@ -163,6 +195,9 @@ fn models(workshop: &Workshop) -> Outcome {
     let mut schedules = cargo_test();
     schedules.args(["--lib", SCHEDULES]).env("LOCKKEEPER_SCHEDULES", ORDERS);
     workshop.run(test_runner(&mut schedules).args(["--nocapture", "--test-threads", "2"]))?;
+    let mut searches = cargo_test();
+    searches.args(["--lib", SEARCHES]).env("LOCKKEEPER_WHOLE_SEARCHES", "1");
+    workshop.run(test_runner(&mut searches).args(["--nocapture", "--test-threads", "2"]))?;
     workshop.run(&mut simulation(&["--seeds".to_owned(), SEEDS.to_owned()])?)
 }
 
@@ -227,21 +262,23 @@ fn release(workshop: &Workshop) -> Outcome {
     if cold.exists() {
         fs::remove_dir_all(&cold).map_err(|error| format!("{}: {error}", cold.display()))?;
     }
+    let target = Target::ensure();
     // What is not downloaded yet is the network's time, not the compiler's.
     workshop.build(&mut cargo(&["fetch", "--locked"]))?;
     let start = Instant::now();
-    workshop.build(&mut cargo(&["build", "--release", "--locked", "--target-dir", COLD]))?;
+    workshop.build(&mut target.build(COLD))?;
     println!("cold release build of the command line: {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }
 
 fn readme_commands(workshop: &Workshop) -> Outcome {
     // The first two commands; the third is us.
+    let target = Target::ensure();
     for more in [&[][..], &["--url", "redis:auto"]] {
         let demo = ["run", "--release", "--target-dir", COLD, "--", "demo", "oversell"];
-        workshop.run(&mut cargo(&[&demo, more].concat()))?;
+        workshop.run(target.apply(&mut cargo(&[&demo, more].concat())))?;
     }
-    readme::run(workshop, &root().join(COLD).join("release"))
+    readme::run(workshop, &target.folder(COLD))
 }
 
 fn bench(workshop: &Workshop) -> Outcome {

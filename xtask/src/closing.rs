@@ -42,6 +42,8 @@ pub struct Ended {
     pub wrong: Option<String>,
     /// The tests that ran for long when it ended.
     pub long: Vec<String>,
+    /// What it says could not be tried.
+    pub not_tried: Vec<String>,
 }
 
 /// What is kept of a command's output, line by line.
@@ -58,6 +60,7 @@ struct Kept {
     wrong: Option<String>,
     /// What the runner said takes long, and has not ended since.
     long: Vec<String>,
+    not_tried: Vec<String>,
     /// Lines that the present runner's part on its failures may still have; `None` outside of one.
     room: Option<usize>,
 }
@@ -75,6 +78,10 @@ impl Kept {
         if self.wrong.is_none() && says_that_a_lock_is_wrong(&text) {
             self.wrong = Some(text.clone());
         }
+        // It may stand behind the name of its test.
+        let said = text.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
+        let said = said.map_or(&*text, |(_, said)| said);
+        self.not_tried.extend(said.starts_with("NOT TRIED: ").then(|| said.to_owned()));
         if text.starts_with("test result: ") {
             self.room = None;
             self.failed.push(self.listed.take().unwrap_or_default());
@@ -100,11 +107,11 @@ impl Kept {
     fn ended(mut self, status: Option<ExitStatus>) -> Ended {
         let (failures, last) = (mem::take(&mut self.failures), mem::take(&mut self.last));
         let why = if failures.is_empty() { last.into() } else { failures };
-        let Self { closing, failed, mut wrong, long, .. } = self;
+        let Self { closing, failed, mut wrong, long, not_tried, .. } = self;
         if self.unexplained {
             wrong.get_or_insert_with(|| "a test failed, and why is not known".to_owned());
         }
-        Ended { status, hung: None, closing, why, failed, wrong, long }
+        Ended { status, hung: None, closing, why, failed, wrong, long, not_tried }
     }
 }
 
@@ -388,12 +395,20 @@ mod tests {
             (ended.why.len(), ended.why.last().map(String::as_str)),
             (KEPT, Some("torn apart"))
         );
-        let runner = "echo failures:; echo '---- a::test stdout ----'; echo 'left: 1'; seq 100; \
+        let runner = "echo 'test a::test ... FAILED'; echo 'test b::test ... ok'; \
+                      echo failures:; echo '---- a::test stdout ----'; echo 'left: 1'; seq 100; \
                       echo failures:; echo '    a::test'; echo 'test result: FAILED. 0 passed'";
         let ended = quiet(&format!("{runner}; {runner}; echo after; exit 1"), PATIENCE);
         assert_eq!((ended.why.len(), ended.closing.len()), (2 * KEPT, 2));
         assert_eq!(ended.why[..2], ["---- a::test stdout ----", "left: 1"]);
         assert_eq!((ended.failed, ended.wrong), (vec![vec!["a::test".to_owned()]; 2], None));
+    }
+
+    #[test]
+    fn what_was_not_tried_is_kept_for_the_end() {
+        let script = "echo 'NOT TRIED: a'; echo 'test x ... NOT TRIED: b'; echo 'test x ... ok'";
+        let ended = quiet(script, PATIENCE);
+        assert_eq!(ended.not_tried, ["NOT TRIED: a", "NOT TRIED: b"]);
     }
 
     #[test]

@@ -17,25 +17,7 @@ pub fn check() -> Outcome {
     let path = root().join("deny.toml");
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let allowed = allow_list(&text);
-    let words = [
-        "tree",
-        "--workspace",
-        "--all-features",
-        "--locked",
-        "--edges",
-        "normal,build,dev",
-        "--prefix",
-        "none",
-        "--no-dedupe",
-    ];
-    let tree = cargo(&words)
-        .args(["--format", "{p}|{l}"])
-        .output()
-        .map_err(|error| format!("cargo tree: {error}"))?;
-    if !tree.status.success() {
-        return Err(format!("cargo tree: {}", String::from_utf8_lossy(&tree.stderr)));
-    }
-    let tree = String::from_utf8_lossy(&tree.stdout);
+    let tree = tree(&["--workspace", "--all-features", "--edges", "normal,build,dev"])?;
     let mut rows: Vec<&str> = tree.lines().filter(|line| !line.is_empty()).collect();
     rows.sort_unstable();
     rows.dedup();
@@ -48,11 +30,34 @@ pub fn check() -> Outcome {
     }
 }
 
-fn refuse(row: &str, allowed: &[String]) -> Option<String> {
+/// What cargo knows of the packages that `words` choose: a line `package|licence` for each place
+/// that one has in the tree.
+///
+/// # Errors
+/// cargo does not say.
+pub fn tree(words: &[&str]) -> Result<String, String> {
+    let mut tree = cargo(&["tree", "--locked", "--prefix", "none", "--no-dedupe"]);
+    let tree = tree
+        .args(["--format", "{p}|{l}"])
+        .args(words)
+        .output()
+        .map_err(|error| format!("cargo tree: {error}"))?;
+    if !tree.status.success() {
+        return Err(format!("cargo tree: {}", String::from_utf8_lossy(&tree.stderr)));
+    }
+    Ok(String::from_utf8_lossy(&tree.stdout).into_owned())
+}
+
+/// The package and the licence of a line of [`tree`].
+pub fn package_and_licence(row: &str) -> (&str, &str) {
     let (package, licence) = row.split_once('|').unwrap_or((row, ""));
     // cargo marks a package that it has shown before, which a circle of test dependencies makes
     // even without duplicates.
-    let licence = licence.trim_end_matches(" (*)");
+    (package, licence.trim_end_matches(" (*)"))
+}
+
+fn refuse(row: &str, allowed: &[String]) -> Option<String> {
+    let (package, licence) = package_and_licence(row);
     if permitted(licence, allowed) {
         None
     } else {

@@ -2,12 +2,16 @@
 
 mod campaign;
 mod closing;
+mod dist;
+mod drivers;
 mod interrupt;
 mod licences;
 mod lint;
+mod older;
 mod packages;
 mod project;
 mod readme;
+mod rename;
 mod runner;
 mod sandbox;
 mod servers;
@@ -40,10 +44,15 @@ cargo xtask TASK
   soak       commands at default options on healthy servers, and how many lost their lock: \
              --minutes N (30), --commands N a layout (20)
   bench      measure every figure beside its floor, from a release build; \
-             what follows goes to `lockkeeper bench`
-  fmt        check the formatting and the width of every line
+             what follows goes to `lockkeeper bench`. --peers instead: other libraries on the \
+             same work, in turn with ours; --rounds N (15), --on redis, zookeeper, redlock or \
+             postgres (all)
+  fmt        check the formatting and the width of every line, and that no renamed word is left
+  rename     apply the renames of xtask/renames.txt, also to a branch that was begun before them
   docs       build the documentation of the workspace, warnings denied; --open shows it
-  dist       release build, completions and man page into target/dist
+  dist       static binary, archive, Debian package, image, checksums and SBOM into target/dist; \
+             --check installs and tries each; --compare measures the static binary beside the \
+             ordinary build
   licences   check the licence of every dependency against deny.toml
 
   --yes      install missing packages without asking; only a terminal is asked, and not where CI \
@@ -61,14 +70,17 @@ fn main() -> ExitCode {
         "lint" => lint::run(&rest),
         "campaign" => campaign::run(&rest),
         "servers" => servers::run(&rest),
-        "interop" => tasks::interop(&rest),
+        "interop" => drivers::interop(&rest),
         "simulate" => campaign::simulate(&rest),
         "torture" => torture::long(&rest),
         "soak" => campaign::soak(&rest),
         "bench" => tasks::bench(&rest),
         "fmt" => tasks::fmt(&rest),
         "docs" => tasks::docs(&rest),
-        "dist" => tasks::dist(&rest),
+        "rename" => rename::run(&rest),
+        "dist" => dist::run(&rest),
+        // For itself: a name server in a network of its own.
+        "__names" => dist::answer_names(),
         "licences" => known(&rest, &[]).and_then(|_| licences::check()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

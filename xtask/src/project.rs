@@ -1,5 +1,6 @@
 //! Where the project is, how its cargo is called, and what its manifests say.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,11 +18,21 @@ pub fn root() -> PathBuf {
     here.parent().map_or(here.clone(), Path::to_path_buf)
 }
 
-/// The cargo that runs us, in the root of the workspace.
+/// The cargo that runs us, in the root of the workspace. It hears nothing of what it told us about
+/// our own package: the build script of `ring` looks at that, too, and whatever needs it would be
+/// built again for each caller that was told something else.
 pub fn cargo(words: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (variable, _) in std::env::vars_os().filter(|(variable, _)| is_about_a_package(variable)) {
+        command.env_remove(variable);
+    }
     command.current_dir(root()).args(words);
     command
+}
+
+fn is_about_a_package(variable: &OsStr) -> bool {
+    let name = variable.to_string_lossy();
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 /// Runs a command to its end; its output goes where ours goes.
@@ -104,6 +115,17 @@ fn runs_alone(source: &str) -> bool {
         .any(|line| line.starts_with("//! Runs alone: "))
 }
 
+/// The version of every package of the workspace.
+///
+/// # Errors
+/// The manifest has none.
+pub fn workspace_version() -> Result<String, String> {
+    let path = root().join("Cargo.toml");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let found = text.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
+    found.map(str::to_owned).ok_or_else(|| format!("{}: no version", path.display()))
+}
+
 /// Whether we are root.
 pub fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.trim_ascii() == b"0")
@@ -144,6 +166,16 @@ mod tests {
             (needs("hostile_directories"), needs("run_rules"), needs("models")),
             (Some(true), Some(false), Some(false))
         );
+    }
+
+    #[test]
+    fn cargo_hears_nothing_of_the_package_that_calls_it() {
+        assert!(std::env::vars_os().any(|(variable, _)| is_about_a_package(&variable)));
+        let cargo = cargo(&["build"]);
+        let given: Vec<_> = cargo.get_envs().collect();
+        for (variable, _) in std::env::vars_os().filter(|(v, _)| is_about_a_package(v)) {
+            assert!(given.contains(&(&variable, None)), "{}", variable.display());
+        }
     }
 
     #[test]

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// The variable that marks every process that a test starts, however far it wanders.
 const MARK: &str = "XTASK_RUN";
+/// The variable that names the file in which servers' ports are locked (`servers/port.rs` of the
+/// lab).
+const PORTS: &str = "XTASK_PORTS";
 /// How long we go on ending what is killed and what that started.
 const KILLED: Duration = Duration::from_secs(5);
 
@@ -18,6 +21,8 @@ const KILLED: Duration = Duration::from_secs(5);
 pub struct Sandbox {
     dir: PathBuf,
     mark: String,
+    /// In which its programs tell each other which ports they use.
+    ports: PathBuf,
 }
 
 /// A process that outlived its test.
@@ -44,7 +49,7 @@ impl Sandbox {
             fs::remove_dir_all(&dir)?;
         }
         fs::create_dir(&dir)?;
-        Self { dir, mark }.furnish()
+        Self { ports: dir.join("ports"), dir, mark }.furnish()
     }
 
     /// A sandbox in this one, for the program of that name: with a home and temporary files of its
@@ -54,7 +59,8 @@ impl Sandbox {
     /// Its directory cannot be made.
     pub fn room(&self, number: usize, name: &str) -> io::Result<Self> {
         let dir = self.folder(&number.to_string())?;
-        Self { dir, mark: format!("{}/{name}", self.mark) }.furnish()
+        let ports = self.ports.clone();
+        Self { dir, mark: format!("{}/{name}", self.mark), ports }.furnish()
     }
 
     fn furnish(self) -> io::Result<Self> {
@@ -88,7 +94,8 @@ impl Sandbox {
                 command.env_remove(&variable);
             }
         }
-        self.mark(command).env("HOME", self.dir.join("home")).env("TMPDIR", self.dir.join("tmp"))
+        let command = self.mark(command).env(PORTS, &self.ports);
+        command.env("HOME", self.dir.join("home")).env("TMPDIR", self.dir.join("tmp"))
     }
 
     /// Lets [`Sandbox::kill_all`] find a command and what it starts.
@@ -209,6 +216,7 @@ mod tests {
         let sandbox = Sandbox {
             dir: PathBuf::from("/nonexistent"),
             mark: format!("lk-test-{}", std::process::id()),
+            ports: PathBuf::new(),
         };
         assert!(sandbox.alive().is_empty());
         // A program in the background of a shell that has ended: nobody's child. While it is being
@@ -264,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_command_in_the_sandbox_sees_nothing_of_the_user() {
-        let sandbox = Sandbox { dir: PathBuf::from("/x"), mark: "m".to_owned() };
+        let sandbox =
+            Sandbox { dir: PathBuf::from("/x"), mark: "m".to_owned(), ports: PathBuf::from("/p") };
         let mut command = Command::new("true");
         sandbox.apply(&mut command);
         let set: Vec<(String, Option<String>)> = command

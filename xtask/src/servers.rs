@@ -10,8 +10,12 @@ pub fn run(words: &[String]) -> Outcome {
     for tool in TABLE {
         let place =
             tool.find().map_or_else(|| "missing".to_owned(), |path| path.display().to_string());
-        let by = if tool.need == Need::Interop { " (interop only)" } else { "" };
+        let by = match tool.need {
+            Need::Test => "",
+            Need::Interop => " (interop only)",
+            Need::Dist => " (dist only)",
+        };
         println!("{:<28} {:<28} {}{by}", tool.file, place, tool.purpose);
     }
-    ensure(&needed(&[Need::Test, Need::Interop]), yes)
+    ensure(&needed(&[Need::Test, Need::Interop, Need::Dist]), yes)
 }

@@ -80,7 +80,7 @@ impl Workshop {
     }
 
     /// Whether what runs has to be ended.
-    fn over(&self) -> impl Fn() -> bool + use<> {
+    pub fn over(&self) -> impl Fn() -> bool + use<> {
         let (limit, signalled) = (self.limit.get(), self.signalled);
         move || Instant::now() > limit || signalled().is_some()
     }
@@ -94,6 +94,13 @@ impl Workshop {
     /// How many tests the runners that ran until now did not choose.
     pub fn left_out(&self) -> u64 {
         closing::sum(&self.closing.borrow()).filtered
+    }
+
+    /// Keeps all of a failure for the end; answers its first line, which the table has.
+    pub fn explain(&self, message: String) -> String {
+        let first = message.lines().next().unwrap_or_default().to_owned();
+        self.why.borrow_mut().push(message);
+        first
     }
 
     /// Runs a build, outside of the sandbox.
@@ -151,6 +158,7 @@ impl Workshop {
         let ended = closing::run(command, self.over(), || self.sandbox.kill_all())?;
         let verdict = runner::judge(&show(command), ended, &self.sandbox, &self.over());
         self.keep(verdict.closing, verdict.why);
+        self.notes.borrow_mut().extend(verdict.not_tried);
         verdict.outcome
     }
 
@@ -167,6 +175,7 @@ impl Workshop {
         // Our own output may be closed; the tests go on.
         runner::run(jobs, seats, &self.sandbox, &over, |done| {
             _ = done.print(&mut io::stdout());
+            self.notes.borrow_mut().extend(done.verdict.not_tried.iter().cloned());
             if done.verdict.outcome.is_ok() {
                 self.keep(done.verdict.closing, Vec::new());
             } else {
@@ -344,6 +353,13 @@ mod tests {
                 .is_err_and(|text| text.contains("no test ran"))
         );
         assert_eq!(report(&[good()], &Workshop::new(|| None).unwrap()), Ok(()), "none has tests");
+    }
+
+    #[test]
+    fn all_of_a_failure_is_said_at_the_end_and_its_first_line_in_the_table() {
+        let workshop = Workshop::new(|| None).unwrap();
+        assert_eq!(workshop.explain("failed: x\nwhy".to_owned()), "failed: x");
+        assert_eq!(*workshop.why.borrow(), ["failed: x\nwhy"]);
     }
 
     /// The outcomes of a stage that does not end and of one after it, where the whole may take this

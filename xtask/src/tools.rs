@@ -9,6 +9,8 @@ pub enum Need {
     Test,
     /// Only by `cargo xtask interop`.
     Interop,
+    /// Only by `cargo xtask dist --check`.
+    Dist,
 }
 
 /// A program, and the Debian package that has it.
@@ -40,7 +42,7 @@ pub const TABLE: &[Tool] = &[
         packages: &["redis-server"],
         service: Some("redis-server"),
         need: Need::Test,
-        purpose: "the engines `redis`, `redlock` and `sentinel`; tests start their own",
+        purpose: "the engines `redis`, `redlock`, `sentinel` and `cluster`; tests start their own",
     },
     Tool {
         file: "java",
@@ -57,11 +59,39 @@ pub const TABLE: &[Tool] = &[
         purpose: "the engine `zookeeper`; tests start their own",
     },
     Tool {
+        file: "/usr/lib/postgresql/15/bin/postgres",
+        packages: &["postgresql-15"],
+        service: Some("postgresql"),
+        need: Need::Test,
+        purpose: "the engine `postgres`; tests start their own",
+    },
+    Tool {
+        file: "/usr/sbin/pgbouncer",
+        packages: &["pgbouncer"],
+        service: Some("pgbouncer"),
+        need: Need::Test,
+        purpose: "a pooler before the servers of `postgres`; tests start their own",
+    },
+    Tool {
         file: "openssl",
         packages: &["openssl"],
         service: None,
         need: Need::Test,
         purpose: "certificates for the TLS tests",
+    },
+    Tool {
+        file: "zsh",
+        packages: &["zsh"],
+        service: None,
+        need: Need::Test,
+        purpose: "asks for completions, as people at a prompt do",
+    },
+    Tool {
+        file: "fish",
+        packages: &["fish"],
+        service: None,
+        need: Need::Test,
+        purpose: "the same",
     },
     Tool {
         file: "redis-cli",
@@ -92,11 +122,81 @@ pub const TABLE: &[Tool] = &[
         purpose: "compiles Redisson's side",
     },
     Tool {
+        file: "go",
+        packages: &["golang-go"],
+        service: None,
+        need: Need::Interop,
+        purpose: "fetches and builds redsync's side",
+    },
+    Tool {
+        file: "node",
+        packages: &["nodejs"],
+        service: None,
+        need: Need::Interop,
+        purpose: "runs node-redlock's side",
+    },
+    Tool {
+        file: "npm",
+        packages: &["npm"],
+        service: None,
+        need: Need::Interop,
+        purpose: "fetches node-redlock",
+    },
+    Tool {
         file: "flock",
         packages: &["util-linux"],
         service: None,
         need: Need::Test,
         purpose: "the floor that bench compares `run` with",
+    },
+    Tool {
+        file: "dpkg-deb",
+        packages: &["dpkg"],
+        service: None,
+        need: Need::Dist,
+        purpose: "makes the Debian package",
+    },
+    Tool {
+        file: "lintian",
+        packages: &["lintian"],
+        service: None,
+        need: Need::Dist,
+        purpose: "judges the Debian package",
+    },
+    Tool {
+        file: "ip",
+        packages: &["iproute2"],
+        service: None,
+        need: Need::Dist,
+        purpose: "a network of its own, in which the static binary asks for names",
+    },
+    Tool {
+        file: "pgrep",
+        packages: &["procps"],
+        service: None,
+        need: Need::Dist,
+        purpose: "finds the first process of a container",
+    },
+    Tool {
+        file: "podman",
+        packages: &["podman"],
+        service: None,
+        need: Need::Dist,
+        purpose: "builds the image, and runs it where it may",
+    },
+    Tool {
+        file: "python3",
+        packages: &["python3", "python3-venv"],
+        service: None,
+        need: Need::Dist,
+        purpose: "checks the Kubernetes examples",
+    },
+    Tool {
+        file: "systemd-analyze",
+        packages: &["systemd"],
+        service: None,
+        need: Need::Dist,
+        purpose: "judges the unit and the timer of the package",
     },
 ];
 

@@ -33,10 +33,10 @@ pub fn check() -> Outcome {
     Err(format!("{many} lines are longer than {COLUMNS_MAX} columns:\n  {list}"))
 }
 
-/// The files that git knows, by their path from the root.
-fn tracked() -> Result<Vec<String>, String> {
+/// The files that git knows or would take in, by their path from the root.
+pub fn tracked() -> Result<Vec<String>, String> {
     let mut git = std::process::Command::new("git");
-    git.current_dir(root()).args(["ls-files", "-z"]);
+    git.current_dir(root()).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let out = git.output().map_err(|error| format!("cannot start git: {error}"))?;
     if !out.status.success() {
         return Err(format!("git ls-files: {}", String::from_utf8_lossy(&out.stderr).trim()));
@@ -46,9 +46,11 @@ fn tracked() -> Result<Vec<String>, String> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// What others write: the lock file, and the texts of licences.
+/// What others write: lock files, and the texts of licences.
 fn is_exempt(path: &str) -> bool {
-    path == "Cargo.lock" || path.starts_with("LICENSE-")
+    let locks = ["Cargo.lock", "go.sum", "package-lock.json"];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    locks.contains(&name) || path.starts_with("LICENSE-")
 }
 
 /// The numbers and widths of lines that are too long and could be shorter.

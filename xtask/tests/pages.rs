@@ -64,6 +64,13 @@ fn functions() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for path in files(&["crates", "xtask", "interop"], ".rs") {
         for line in fs::read_to_string(path).unwrap().lines() {
+            // A macro that makes tests has a line for each.
+            if let Some((name, given)) = line.trim().split_once(": \"")
+                && is_test_name(name)
+                && given.ends_with("\",")
+            {
+                names.insert(name.to_owned());
+            }
             let Some((before, after)) = line.split_once("fn ") else { continue };
             if before
                 .split_whitespace()
@@ -109,27 +116,75 @@ fn what_is_left_out_of_the_gate_by_its_name_says_so_at_the_beginning_of_it() {
 }
 
 #[test]
-fn every_line_of_the_safety_page_names_its_test_or_says_why_there_is_none() {
+fn every_line_of_a_promise_names_its_test_or_says_why_there_is_none() {
+    let mut pages = files(&["docs/engines"], ".md");
+    pages.extend(["docs/run.md", "docs/library.md"].map(|page| root().join(page)));
+    for path in pages {
+        let page = fs::read_to_string(&path).unwrap();
+        let mut rows = 0;
+        let mut head = "";
+        for (number, line) in page.lines().enumerate() {
+            if !line.starts_with('|') {
+                head = "";
+            } else if head.is_empty() {
+                head = line;
+            } else if head.trim_end().ends_with("held by |") && !line.starts_with("|--") {
+                let last = line.trim_end().trim_end_matches('|').rsplit('|').next().unwrap();
+                let named = quoted(last).iter().any(|(_, word)| is_test_name(word));
+                assert!(
+                    named || last.contains("no test:"),
+                    "{}:{}: names no test and says no `no test: why`: {line}",
+                    path.display(),
+                    number + 1
+                );
+                rows += 1;
+            }
+        }
+        assert!(rows > 0, "{} has no table whose last column is `held by`", path.display());
+    }
+}
+
+#[test]
+fn the_safety_page_fits_on_a_few_screens_and_has_a_row_for_each_engine_with_its_page() {
     let page = read("SAFETY.md");
-    let mut rows = 0;
-    let mut head = "";
-    for (number, line) in page.lines().enumerate() {
-        if !line.starts_with('|') {
-            head = "";
-        } else if head.is_empty() {
-            head = line;
-        } else if head.trim_end().ends_with("held by |") && !line.starts_with("|--") {
-            let last = line.trim_end().trim_end_matches('|').rsplit('|').next().unwrap();
-            let named = quoted(last).iter().any(|(_, word)| is_test_name(word));
-            assert!(
-                named || last.contains("no test:"),
-                "SAFETY.md:{}: names no test and says no `no test: why`: {line}",
-                number + 1
-            );
-            rows += 1;
+    assert!(page.len() <= 8 * 1024, "{} bytes", page.len());
+    for path in files(&["docs/engines"], ".md") {
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(page.contains(&format!("(docs/engines/{file})")), "{file}");
+        let text = fs::read_to_string(&path).unwrap();
+        let heads: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let same = [
+            "Promise",
+            "What breaks it",
+            "Options",
+            "Layouts",
+            "Costs",
+            "Connections and threads",
+            "How to operate it",
+        ];
+        assert_eq!(heads, same, "{file}");
+    }
+}
+
+#[test]
+fn every_failure_that_a_test_is_named_after_has_its_line() {
+    let page = read("docs/failures.md");
+    let lines: BTreeSet<String> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(' ').next())
+        .map(str::to_lowercase)
+        .collect();
+    assert!(lines.contains("g1") && lines.contains("z11"), "{lines:?}");
+    let is_number = |part: &&str| {
+        let digits = part.strip_prefix(['d', 'f', 'g', 'l', 'p', 's', 'z']);
+        digits.is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit()))
+    };
+    // A function of a few letters, such as a percentile, is no test.
+    for name in functions().iter().filter(|name| is_test_name(name)) {
+        for number in name.split('_').take(3).take_while(|part| part.len() < 4).filter(is_number) {
+            assert!(lines.contains(number), "docs/failures.md has no line {number}: {name}");
         }
     }
-    assert!(rows > 0, "SAFETY.md has no table whose last column is `held by`");
 }
 
 #[test]

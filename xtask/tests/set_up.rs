@@ -42,8 +42,8 @@ impl FreshMachine {
     fn sudo(&self) {
         let (log, bin) =
             (self.log().display().to_string(), self.0.join("bin").display().to_string());
-        let install =
-            "for f in cc redis-server java openssl flock; do ln -sf /bin/true \"$bin/$f\"; done";
+        let found = "cc redis-server java openssl flock zsh fish";
+        let install = format!("for f in {found}; do ln -sf /bin/true \"$bin/$f\"; done");
         self.program(
             "sudo",
             &format!("bin='{bin}'; printf 'sudo %s %s\\n' \"$1\" \"$2\" >> '{log}'; {install}"),

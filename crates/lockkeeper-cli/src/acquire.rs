@@ -91,8 +91,7 @@ impl<'a> Holder<'a> {
             at_least: Duration::ZERO,
         };
         let open = || engine::open(choice, care);
-        let program = std::env::args_os().next();
-        let claim = claim(&self.wanted, self.kind, program.as_ref(), None);
+        let claim = claim(&self.wanted, self.kind, crate::line::words().first(), None);
         let (patience, since, beside) = (self.wanted.patience, began(), self.beside);
         let ask = Ask {
             open: &open,

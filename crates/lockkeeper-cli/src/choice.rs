@@ -10,10 +10,10 @@ use lockkeeper::{ErrorKind, Require, Warning};
 
 use crate::args::common::Global;
 use crate::args::values;
-use crate::engine;
 use crate::failure::Failure;
 use crate::secrets;
 use crate::text::quoted;
+use crate::urls;
 
 /// Where the choice was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Choice {
                         others must wait";
             warnings.push(Warning { id: "unit-state-directory", text: text.to_owned() });
         }
-        warnings.extend(engine::warning(&url));
+        warnings.extend(urls::warning(&url));
         Ok(Self { url, source, require, warnings })
     }
 
@@ -161,7 +161,7 @@ impl Choice {
 
     /// The URL without its password, for eyes, logs and environments.
     pub fn redacted(&self) -> String {
-        redacted(&self.url)
+        secrets::redacted(&self.url)
     }
 }
 
@@ -175,33 +175,6 @@ fn with_plain_scheme(url: String) -> String {
     }
 }
 
-/// A URL without the password between its scheme and its `@`, and without the values of options
-/// that name secrets.
-pub fn redacted(url: &str) -> String {
-    let mut out = url.to_owned();
-    for place in secrets::places(url.as_bytes()).into_iter().rev() {
-        let (before, after) =
-            (out.get(..place.start).unwrap_or_default(), out.get(place.end..).unwrap_or_default());
-        out = match before.strip_suffix(':') {
-            // The colon goes too, and the @ behind an empty user.
-            Some(user) if user.ends_with('/') => {
-                format!("{user}{}", after.strip_prefix('@').unwrap_or(after))
-            }
-            Some(user) => format!("{user}{after}"),
-            None => {
-                let kept = before
-                    .rfind(['?', '&'])
-                    .map_or(before, |at| before.get(..=at).unwrap_or(before));
-                match after.strip_prefix('&') {
-                    Some(after) => format!("{kept}{after}"),
-                    None => kept.trim_end_matches(['?', '&']).to_owned() + after,
-                }
-            }
-        };
-    }
-    out
-}
-
 /// A URL in a line that somebody is to type: a word stands where each secret was, and no server
 /// takes it for one. Left out, the line would ask without a password.
 pub fn to_type(url: &str) -> String {
@@ -209,7 +182,7 @@ pub fn to_type(url: &str) -> String {
     for place in secrets::places(url.as_bytes()).into_iter().rev() {
         // Not between two characters: then nothing of it is shown.
         if out.get(place.clone()).is_none() {
-            return redacted(url);
+            return secrets::redacted(url);
         }
         out.replace_range(place, "PASSWORD");
     }
@@ -262,7 +235,7 @@ mod tests {
             ("zk://h:2181/a@b", "zk://h:2181/a@b"),
             ("memory:", "memory:"),
         ] {
-            assert_eq!(redacted(url), shown, "{url}");
+            assert_eq!(secrets::redacted(url), shown, "{url}");
         }
     }
 

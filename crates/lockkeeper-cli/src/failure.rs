@@ -96,7 +96,7 @@ impl Failure {
     /// URL.
     #[must_use]
     pub fn name(mut self, name: impl AsRef<str>) -> Self {
-        self.name.get_or_insert_with(|| crate::choice::redacted(name.as_ref()));
+        self.name.get_or_insert_with(|| crate::secrets::redacted(name.as_ref()));
         self
     }
 

@@ -53,6 +53,15 @@ impl From<&Waiter> for WaiterJson {
     }
 }
 
+/// Which build this is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Build {
+    pub version: &'static str,
+    pub commit: Option<&'static str>,
+    pub target: &'static str,
+    pub engines: Vec<&'static str>,
+}
+
 /// One name, as `ls` and `status` show it.
 #[derive(Clone, Debug, Serialize)]
 pub struct EntryJson<'a> {

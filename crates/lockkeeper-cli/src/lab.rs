@@ -29,12 +29,15 @@ pub fn demo(global: &Global, args: &Args) -> Result<u8, Failure> {
         Story::Oversell(oversell) => oversell,
         Story::Contenders(wanted) => return contenders(&choice.url, global.json, wanted),
     };
+    let (pieces, store) = oversell.stock()?;
+    let usual = demo::Options::new(&choice.url);
     let options = demo::Options {
-        stock: oversell.stock,
+        stock: pieces.unwrap_or(usual.stock),
+        store,
         workers: oversell.workers,
         orders: oversell.orders,
         json: global.json,
-        ..demo::Options::new(&choice.url)
+        ..usual
     };
     Ok(demo::run(&options, &mut Out)?)
 }

@@ -7,6 +7,7 @@
 mod acquire;
 mod args;
 mod choice;
+mod complete;
 mod elect;
 mod engine;
 mod failure;
@@ -14,6 +15,7 @@ mod guardian;
 mod json;
 mod kill_after;
 mod lab;
+mod line;
 mod look;
 mod out;
 mod pages;
@@ -22,6 +24,8 @@ mod secrets;
 mod start;
 mod supervise;
 mod text;
+mod under;
+mod urls;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -31,6 +35,10 @@ use crate::args::common::Global;
 use crate::args::explain::{Said, explain, report_file, wants_json};
 use crate::failure::{Failure, exit};
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The entry point for the C runtime.
 ///
 /// Rust's own would ignore SIGPIPE, hide whether it was ignored before, and open /dev/null where a
@@ -39,22 +47,27 @@ use crate::failure::{Failure, exit};
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: std::ffi::c_int, argv: *const *const std::ffi::c_char) -> std::ffi::c_int {
-    let line: Vec<OsString> = std::env::args_os().collect();
     // SAFETY: these are the runtime's own, and nothing was started yet.
-    unsafe { secrets::hide(argc, argv) };
-    let code = std::panic::catch_unwind(|| program(&line)).unwrap_or(exit::INTERNAL);
+    unsafe {
+        line::keep(argc, argv);
+        secrets::hide(argc, argv);
+    }
+    let code = std::panic::catch_unwind(|| program(line::words())).unwrap_or(exit::INTERNAL);
     std::process::exit(i32::from(code))
 }
 
 #[cfg(test)]
 fn main() {
-    std::process::exit(i32::from(program(&std::env::args_os().collect::<Vec<_>>())))
+    std::process::exit(i32::from(program(line::words())))
 }
 
 /// Reads the command line and does what it says; answers the exit code.
 fn program(line: &[OsString]) -> u8 {
     start::begin();
     if let Some(code) = guardian::hired(line).or_else(|| lockkeeper_lab::helper::started(line)) {
+        return code;
+    }
+    if let Some(code) = complete::asked(line) {
         return code;
     }
     obey(line)
@@ -118,6 +131,7 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
         Sub::Release(args) => look::change::release(&global, &args),
         Sub::Permits(args) => look::change::permits(&global, &args),
         Sub::Doctor(args) => look::doctor::doctor(&global, &args),
+        Sub::Schema(args) => look::schema::schema(&global, &args),
         Sub::Gc(args) => look::change::gc(&global, &args),
         Sub::Check(args) => Ok(lockkeeper_lab::check::main_check(
             args.line(&global),
@@ -127,9 +141,9 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
         Sub::Bench(args) => lab::bench(&global, &args),
         Sub::Demo(args) => lab::demo(&global, &args),
         Sub::Torture(args) => lab::torture(&global, *args),
-        Sub::Completions(args) => Ok(pages::completions(&args)),
+        Sub::Completions(args) => complete::completions(&args),
         Sub::Man => pages::man(),
-        Sub::Version => Ok(asked_for(&global, &[], "--version")),
+        Sub::Version => Ok(pages::version(&global)),
         Sub::Help(args) => Ok(asked_for(&global, &args.command, "--help")),
     }
 }

@@ -1,18 +1,32 @@
-//! `completions` and `man`: from the same definition as the parser.
+//! `man` and `version`: from the same definition as the parser.
 
 use clap::Command;
 use clap_mangen::Man;
+use lockkeeper::engine::Registration;
 
-use crate::args::others::Completions;
+use crate::args::common::Global;
 use crate::args::{command, common, help};
 use crate::failure::Failure;
+use crate::json::{Build, line};
 use crate::out::print;
 
-/// Prints a shell's completions.
-pub fn completions(args: &Completions) -> u8 {
-    let mut out = Vec::new();
-    clap_complete::generate(args.shell, &mut command(), "lockkeeper", &mut out);
-    print(&String::from_utf8_lossy(&out))
+/// Prints which build this is.
+pub fn version(global: &Global) -> u8 {
+    let build = Build {
+        version: env!("CARGO_PKG_VERSION"),
+        commit: option_env!("LOCKKEEPER_COMMIT"),
+        target: env!("LOCKKEEPER_TARGET"),
+        engines: Registration::all().iter().filter_map(|e| e.schemes.first().copied()).collect(),
+    };
+    if global.json {
+        return print(&(line(&build) + "\n"));
+    }
+    let commit = build.commit.map(|commit| format!("commit   {commit}\n")).unwrap_or_default();
+    let engines = build.engines.join(", ");
+    print(&format!(
+        "lockkeeper {}\n{commit}target   {}\nengines  {engines}\n",
+        build.version, build.target
+    ))
 }
 
 /// Prints the manual page: one page with a section for every subcommand.

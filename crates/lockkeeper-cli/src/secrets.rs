@@ -29,6 +29,33 @@ pub fn places(word: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
+/// A URL without the password between its scheme and its `@`, and without the values of options
+/// that name secrets.
+pub fn redacted(url: &str) -> String {
+    let mut out = url.to_owned();
+    for place in places(url.as_bytes()).into_iter().rev() {
+        let (before, after) =
+            (out.get(..place.start).unwrap_or_default(), out.get(place.end..).unwrap_or_default());
+        out = match before.strip_suffix(':') {
+            // The colon goes too, and the @ behind an empty user.
+            Some(user) if user.ends_with('/') => {
+                format!("{user}{}", after.strip_prefix('@').unwrap_or(after))
+            }
+            Some(user) => format!("{user}{after}"),
+            None => {
+                let kept = before
+                    .rfind(['?', '&'])
+                    .map_or(before, |at| before.get(..=at).unwrap_or(before));
+                match after.strip_prefix('&') {
+                    Some(after) => format!("{kept}{after}"),
+                    None => kept.trim_end_matches(['?', '&']).to_owned() + after,
+                }
+            }
+        };
+    }
+    out
+}
+
 /// Where secrets stand in a URL: the password before the host, and the values of options that are
 /// secrets.
 fn in_url(url: &[u8]) -> Vec<Range<usize>> {

@@ -19,7 +19,7 @@ use common::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "act",
     "guard",
     "engine",
@@ -31,6 +31,7 @@ const KEYS: [&str; 11] = [
     "late_writes_accepted",
     "late_writes_rejected",
     "seconds",
+    "repeats",
 ];
 
 /// A place whose temporary files are its own, too.
@@ -260,6 +261,12 @@ fn what_cannot_be_right_is_refused_in_one_line() {
         (vec!["--url", "memory:"], 64, "private to one process"),
         (vec!["--workers", "0"], 64, "--workers 0 is not between 1 and 64"),
         (vec!["--stock", "0"], 64, "--stock 0 is not between 1"),
+        (vec!["--stock", "many"], 64, "neither how many pieces"),
+        (vec!["--stock", "1", "--stock", "2"], 64, "--stock is given twice"),
+        (vec!["--stock", "postgres://h?prefx=x"], 64, "did you mean prefix?"),
+        (vec!["--stock", "redis://h"], 64, "and redis is none"),
+        (vec!["--stock", "postgres://db.internal/x"], 64, "speaks no TLS"),
+        (vec!["--stock", "postgres://127.0.0.1:1/x"], 69, "cannot reach the database"),
         (vec!["--orders", "100001"], 64, "--orders 100001 is not between 1"),
         (vec!["--url", "nonsense://x"], 64, "is not an engine"),
         (vec!["--require", "hosts"], 64, "hosts was required"),

@@ -102,7 +102,6 @@ fn help_and_version_are_found_as_subcommands_too() {
     let place = Place::new();
     for (words, same) in [
         (&["help"][..], &["--help"][..]),
-        (&["version"], &["--version"]),
         (&["help", "run"], &["run", "--help"]),
         (&["help", "check"], &["check", "--help"]),
         (&["help", "demo", "oversell"], &["demo", "oversell", "--help"]),
@@ -112,6 +111,10 @@ fn help_and_version_are_found_as_subcommands_too() {
         assert_eq!((said.code, said.err.as_str()), (0, ""), "{words:?}");
         assert_eq!(said.out, same.out, "{words:?}");
     }
+    // It says more: which commit, and which engines.
+    let (said, same) = (place.run(["version"]), place.run(["--version"]));
+    assert_eq!(said.out.lines().next(), Some(same.out.trim_end()), "{said:?}");
+    assert!(said.out.contains("\nengines  memory, file, "), "{said:?}");
     let unknown = place.run(["help", "nosuch"]);
     assert_eq!((unknown.code, unknown.err.lines().count()), (64, 1), "{unknown:?}");
     assert!(unknown.err.contains("no subcommand nosuch"), "{unknown:?}");

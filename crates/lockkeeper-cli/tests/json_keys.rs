@@ -151,6 +151,7 @@ fn the_page_lists_what_the_program_prints() {
     compare.object("error", refused.err.trim_end());
 
     compare.object("removed", place.run(["gc", "--json"]).out.trim_end());
+    compare.object("build", place.run(["version", "--json"]).out.trim_end());
     compare.object("entry", place.run(["permits", "gpu", "8", "--json"]).out.trim_end());
 
     let story = place.run([

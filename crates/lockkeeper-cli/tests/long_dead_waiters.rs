@@ -17,6 +17,9 @@ use nix::sys::signal::Signal;
 
 const RECORD: &str = "lockkeeper:{lock:a}";
 const LINE: &str = "lockkeeper:{lock:a}:line";
+/// What numbers count from, and in which unit (R7).
+const EPOCH: Duration = Duration::from_secs(1_767_225_600);
+const TICK_US: u64 = 16;
 /// What the rest of the line costs beside one claim lease, at most.
 const ANSWERS: Duration = Duration::from_secs(1);
 
@@ -79,12 +82,13 @@ impl Scene {
             .ok()
             .and_then(|ms: i64| u64::try_from(ms).ok())?;
         let words: Vec<&str> = text.split(' ').collect();
-        let pid = words.get(10)?.split(',').nth(1)?.parse().ok()?;
-        Some(Record {
-            pid,
-            since: Duration::from_micros(words.get(7)?.parse().ok()?),
-            ends: now + Duration::from_millis(left),
-        })
+        let pid = words.get(7)?.split(',').nth(1)?.parse().ok()?;
+        let since = match words.get(12) {
+            Some(since) => Duration::from_micros(since.parse().ok()?),
+            // As granted on the short way: its number is its time.
+            None => EPOCH + Duration::from_micros(TICK_US * words.get(11)?.parse::<u64>().ok()?),
+        };
+        Some(Record { pid, since, ends: now + Duration::from_millis(left) })
     }
 
     /// Waits until the server has only so many processes of ours: a process that was killed takes a

@@ -11,14 +11,10 @@ mod common;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use common::{Place, Ran, Reaped, finish, json};
+use common::{Place, Ran, Reaped, finish, json, run};
 use lockkeeper::blocking::Locks;
 use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
-
-fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
-    finish(place.lk(args).env("LOCKKEEPER_URL", url))
-}
 
 /// The same on every engine: who holds, what changes, and what an operator may do about it.
 fn everything_that_looks(url: &str, engine: &str) {

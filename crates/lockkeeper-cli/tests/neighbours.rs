@@ -10,13 +10,9 @@ mod common;
 
 use std::process::Stdio;
 
-use common::{Place, Ran, Reaped, finish, json, until_true};
+use common::{Place, Ran, Reaped, json, run, until_true};
 use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
 use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
-
-fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
-    finish(place.lk(args).env("LOCKKEEPER_URL", url))
-}
 
 /// What a refusal has to say, whatever was asked for.
 fn is_refused(ran: &Ran, option: &str) {

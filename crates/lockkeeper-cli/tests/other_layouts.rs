@@ -11,7 +11,7 @@ mod common;
 
 use std::process::Stdio;
 
-use common::{Place, Ran, Reaped, finish, json, until};
+use common::{Place, Ran, Reaped, json, run, until};
 use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
 use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
@@ -25,10 +25,6 @@ const CURATOR_READER: &str = "_c_7b2d0f4e-1111-4222-8333-444455556666-__READ__";
 const CURATOR_LATCH: &str = "_c_7b2d0f4e-1111-4222-8333-444455556666-latch-";
 const GO: &str = "_c_7b2d0f4e111122223333444455556666-lock-";
 const WRITE_LOCK: &str = "x-72057594037927936-";
-
-fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
-    finish(place.lk(args).env("LOCKKEEPER_URL", url))
-}
 
 /// The lines of stderr that warn.
 fn warnings(ran: &Ran) -> Vec<&str> {

@@ -8,12 +8,8 @@
 
 mod common;
 
-use common::{Place, Ran, Reaped, finish, json, until_true};
+use common::{Place, Reaped, json, run, until_true};
 use lockkeeper_lab::engines::redis::server::RedisServer;
-
-fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
-    finish(place.lk(args).env("LOCKKEEPER_URL", url))
-}
 
 #[test]
 fn redlock_runs_shows_and_is_examined_from_the_command_line() {
@@ -40,17 +36,39 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     until_true("it is free", || json(&status().out)["holders"].as_array().unwrap().is_empty());
     assert_eq!(holder.wait(), 79, "it hears that it was taken away");
 
+    let left = || -> usize {
+        let keys = |server: &RedisServer| server.command(&["KEYS", "*lockkeeper/doctor*"]).len();
+        servers.iter().map(keys).sum()
+    };
+    let before = left();
     let examined = run(&place, &url, &["doctor"]);
     assert_eq!(examined.code, 1, "all members are on one host: {examined:?}");
-    for says in ["EFFICIENCY", "all members are on 127.0.0.1", "only ever grow", "clock_skew"] {
+    let limits = "limits    names and labels of 1 KiB, leases from 200ms to 2s\n";
+    for says in
+        ["EFFICIENCY", "all members are on 127.0.0.1", "only ever grow", "clock_skew", limits]
+    {
         assert!(examined.out.contains(says), "{says}: {examined:?}");
     }
+    assert!(!examined.out.contains("publish-refused"), "{examined:?}");
+    until_true("the probe leaves nothing", || left() == before);
     for (require, code) in [("timed", 64), ("fenced", 0)] {
         let ran = run(&place, &url, &["run", "--require", require, "a", "--", "true"]);
         assert_eq!(ran.code, code, "{require}: {ran:?}");
     }
-    let shared = run(&place, &url, &["run", "-s", "a", "--", "true"]);
-    assert!(shared.code == 64 && shared.err.contains("shared"), "{shared:?}");
+    let mut reads = place.lk(["acquire", "-s", "both", "--for", "60s"]);
+    let mut reads = Reaped::spawn(reads.env("LOCKKEEPER_URL", &url));
+    let both = || json(&run(&place, &url, &["status", "both", "--json"]).out);
+    until_true("it is shared", || both()["holders"][0]["mode"] == "shared");
+    assert_eq!(run(&place, &url, &["run", "-n", "-s", "both", "--", "true"]).code, 0);
+    assert_eq!(run(&place, &url, &["run", "-n", "both", "--", "true"]).code, 75);
+    let told = json(&run(&place, &url, &["doctor", "--json"]).out);
+    let ids: Vec<_> = told["warnings"].as_array().unwrap().iter().map(|w| &w["id"]).collect();
+    assert_eq!(ids, ["one-host"], "readers are no reason for a warning");
+    assert_eq!(run(&place, &url, &["release", "--force", "both"]).code, 0);
+    assert_eq!(reads.wait(), 79);
+    assert_eq!(run(&place, &url, &["run", "-n", "both", "--", "true"]).code, 0);
+    let permits = run(&place, &url, &["run", "--permits", "2", "a", "--", "true"]);
+    assert!(permits.code == 64 && permits.err.contains("permits"), "{permits:?}");
 
     servers[0].kill();
     assert_eq!(run(&place, &url, &["run", "a", "--", "true"]).code, 0, "two of three are left");

@@ -8,13 +8,9 @@
 
 mod common;
 
-use common::{Place, Ran, Reaped, finish, json, until_true};
+use common::{Place, Ran, Reaped, json, run, until_true};
 use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::sentinel::server::Deployment;
-
-fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
-    finish(place.lk(args).env("LOCKKEEPER_URL", url))
-}
 
 #[test]
 fn sentinel_runs_shows_and_is_examined_from_the_command_line() {
@@ -45,6 +41,32 @@ fn sentinel_runs_shows_and_is_examined_from_the_command_line() {
     assert_eq!((&told["engine"], &told["recovery_ms"]), (&"sentinel".into(), &7_500.into()));
     let timed = run(&place, &url, &["run", "--require", "timed", "a", "--", "true"]);
     assert_eq!(timed.code, 64, "{timed:?}");
+}
+
+#[test]
+fn whoever_takes_a_lock_on_the_word_of_a_minority_of_the_sentinels_is_told_that() {
+    let mut deployment = Deployment::start();
+    let url = format!("{}?ttl=2s&connect_timeout=2s", deployment.url());
+    let place = Place::new();
+    let args = ["run", "nightly", "--", "true"];
+    let warned = |ran: &Ran| ran.err.lines().filter(|line| line.contains("warning: ")).count();
+    deployment.sentinels[2].kill();
+    let ran = run(&place, &url, &args);
+    assert_eq!((ran.code, warned(&ran)), (0, 0), "a majority is enough: {ran:?}");
+    deployment.sentinels[1].kill();
+    let ran = run(&place, &url, &args);
+    assert_eq!((ran.code, warned(&ran)), (0, 1), "{ran:?}");
+    assert!(ran.err.contains("nightly: warning: 1 of 3 Sentinels answer"), "{ran:?}");
+    let acquired = run(&place, &url, &["acquire", "nightly", "--for", "1ms", "--json"]);
+    let events = acquired.out.lines().map(json);
+    let told: Vec<_> = events.filter(|event| event["event"] == "warning").collect();
+    assert_eq!((acquired.code, told.len()), (0, 1), "{acquired:?}");
+    assert_eq!(
+        (&told[0]["name"], &told[0]["id"]),
+        (&"nightly".into(), &"sentinel-minority".into())
+    );
+    let quiet = run(&place, &url, &["run", "-q", "nightly", "--", "true"]);
+    assert_eq!((quiet.code, quiet.err.as_str()), (0, ""), "{quiet:?}");
 }
 
 #[test]

@@ -11,14 +11,10 @@ mod common;
 
 use std::os::unix::fs::FileExt as _;
 
-use common::{Place, Ran, finish, json};
+use common::{Place, Ran, json, run};
 use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
 use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
-
-fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
-    finish(place.lk(args).env("LOCKKEEPER_URL", url))
-}
 
 /// One line on stderr that says all of it, and 69; nothing on stdout says that the lock is free.
 fn is_said(ran: &Ran, what: &str, words: &[&str]) {
@@ -68,15 +64,22 @@ fn everybody_says_so(place: &Place, url: &str, name: &str, lists: bool, words: &
 fn c3_a_record_that_cannot_be_read_is_said_on_native_redis() {
     let server = RedisServer::start();
     let (place, url) = (Place::new(), server.url());
-    let newer = ["layout 9", "knows 1"];
+    let newer = ["layout 9", "knows 2"];
+    let newer_latch = ["layout 9", "knows 1"];
+    let older = ["layout 1 by an older", "knows 2"];
     let other = ["of another type"];
     let damaged = ["cannot be read"];
-    let cases: [(&str, &[&str], &[&str]); 13] = [
+    let cases: [(&str, &[&str], &[&str]); 14] = [
         ("newer", &["SET", "lockkeeper:{lock:newer}", "9 aa x 1 0 1 2 c w", "PX", "60000"], &newer),
+        (
+            "older",
+            &["SET", "lockkeeper:{lock:older}", "1 aa x 1 42 9000 0 5 c - w", "PX", "60000"],
+            &older,
+        ),
         ("text", &["SET", "lockkeeper:{lock:text}", "somebody else's"], &damaged),
         (
             "nan",
-            &["SET", "lockkeeper:{lock:nan}", "1 aa x nan nan nan nan c w", "PX", "60000"],
+            &["SET", "lockkeeper:{lock:nan}", "2 aa nan x nan nan c w 5 0 - nan", "PX", "60000"],
             &damaged,
         ),
         ("empty", &["SET", "lockkeeper:{lock:empty}", ""], &damaged),
@@ -86,13 +89,20 @@ fn c3_a_record_that_cannot_be_read_is_said_on_native_redis() {
         ("hash", &["HSET", "lockkeeper:{lock:hash}", "x", "y"], &damaged),
         (
             "hash9",
-            &["HSET", "lockkeeper:{lock:hash9}", "=", "9 1 - 5", "aa", "5 9 aa s 1 1 1 0 5 c - w"],
+            &[
+                "HSET",
+                "lockkeeper:{lock:hash9}",
+                "=",
+                "9 1 - 5",
+                "aa",
+                "5 9 aa 0 s 1 1 c w 5 0 - 1",
+            ],
             &newer,
         ),
         ("line", &["SET", "lockkeeper:{lock:line}:line", "x"], &other),
-        ("last", &["SET", "lockkeeper:{lock:last}:last", "9:1:"], &newer),
+        ("last", &["SET", "lockkeeper:{lock:last}:last", "9:1:w"], &newer),
         ("lasts", &["RPUSH", "lockkeeper:{lock:lasts}:last", "x"], &other),
-        ("latch", &["SET", "lockkeeper:{latch:latch}", "9 1"], &newer),
+        ("latch", &["SET", "lockkeeper:{latch:latch}", "9 1"], &newer_latch),
     ];
     for (name, command, words) in cases {
         server.command(command);
@@ -111,7 +121,7 @@ fn c3_a_record_that_cannot_be_read_is_said_on_native_redis() {
 fn c8_damage_is_not_called_newer_by_those_who_ask_for_the_lock() {
     let server = RedisServer::start();
     let place = Place::new();
-    for damage in ["1 aa x nan nan nan nan c w", "0 aa x 1 42 30000 0 5 c - w"] {
+    for damage in ["2 aa nan x nan nan c w 5 0 - nan", "0 aa 0 x 1 30000 c w 5 0 - 42 5 -"] {
         server.command(&["SET", "lockkeeper:{lock:v}", damage, "PX", "60000"]);
         for args in [&["run", "-n", "v", "--", "true"][..], &["status", "v"]] {
             let ran = run(&place, &server.url(), args);

@@ -38,9 +38,9 @@ fn the_reference_is_one_object_an_option_for_programs_and_refuses_a_scheme_witho
     assert_eq!(rows.len(), 1 + UrlOption::COMMON.len(), "{printed:?}");
     assert_eq!((&rows[0]["engine"], &rows[0]["option"]), (&"file".into(), &"durable".into()));
     assert!(rows[1]["engine"].is_null() && rows[1]["default"] == "30s", "{printed:?}");
-    let refused = place.run(["doctor", "--options", "postgres"]);
+    let refused = place.run(["doctor", "--options", "mysql"]);
     assert_eq!(refused.code, 64);
-    assert!(refused.err.contains("postgres: is not an engine; the schemes are"), "{refused:?}");
+    assert!(refused.err.contains("mysql: is not an engine; the schemes are"), "{refused:?}");
 }
 
 #[test]

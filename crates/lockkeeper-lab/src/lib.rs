@@ -4,7 +4,7 @@
 //! - [`history`]: what every process did with its locks, one fixed-size record an event, in a
 //!   memory-mapped file.
 //! - [`check`]: the judge of such histories: who held what when two could not, which token went
-//!   back, who was left waiting.
+//!   back, who was left waiting. Its rules, and torture's, are in `judge`.
 //! - `sim`: a fake engine with leases and a bad network, on virtual time.
 //! - [`proxy`]: a TCP proxy that holds, delays, loses and cuts.
 //! - [`engines`]: a folder an engine: real servers, started for a test and gone with it, what
@@ -31,6 +31,7 @@ pub mod engines;
 pub mod helper;
 pub mod history;
 mod interrupt;
+mod judge;
 #[allow(
     clippy::expect_used,
     reason = "a port of the loopback and a thread: a machine without them runs no tests"

@@ -1,12 +1,16 @@
-//! The rest of the matrix: the layouts of Redis that are shared with other software, and ZooKeeper.
+//! The rest of the matrix: the layouts of Redis that are shared with other software, and the
+//! engines whose servers take long to start.
 
 #![allow(clippy::expect_used, reason = "a test panics when it fails")]
 
+#[path = "subjects/postgres.rs"]
+mod postgres_server;
 #[path = "subjects/redis.rs"]
 mod redis_server;
 #[path = "subjects/zookeeper.rs"]
 mod zookeeper_servers;
 
+use postgres_server::{postgres, postgres_pooled, postgres_session, shedlock};
 use redis_server::redis;
 use zookeeper_servers::{ensemble, single, zookeeper};
 
@@ -29,6 +33,10 @@ lockkeeper_lab::conformance! {
         "&layout=redisson&semaphore=simple",
     )
     .foreign(),
+    postgres_table => postgres("postgres", ""),
+    postgres_pooled => postgres_pooled(),
+    postgres_session => postgres_session(),
+    postgres_shedlock => shedlock("postgres, layout=shedlock", "&layout=shedlock").foreign(),
     zookeeper_curator => zookeeper(single(), "layout=curator"),
     zookeeper_kazoo => zookeeper(single(), "layout=kazoo").electing_by_lock(),
     zookeeper_plain => zookeeper(single(), "layout=plain"),

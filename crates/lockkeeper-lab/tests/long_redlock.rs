@@ -1,4 +1,4 @@
-//! The row of the quorum: three members, each a server of its own that keeps everything on disk.
+//! The rows of the quorum: three members, each a server of its own that keeps everything on disk.
 //!
 //! A member counts once it has been up for max_ttl. Theirs is the longest of any lease, a day, so
 //! their clock steps on after each start.
@@ -53,11 +53,12 @@ impl Members {
     }
 }
 
-fn quorum() -> Subject {
+fn quorum(name: &str, options: &str) -> Subject {
     let members = Members::start();
     let at: Vec<String> =
         members.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    let url = format!("redlock://{}?ttl=2s&max_ttl=24h&server_timeout=500ms", at.join(","));
+    let at = at.join(",");
+    let url = format!("redlock://{at}?ttl=2s&max_ttl=24h&server_timeout=500ms{options}");
     let members = Arc::new(Mutex::new(members));
     let with = |deed: fn(&mut Members)| {
         let members = members.clone();
@@ -66,7 +67,7 @@ fn quorum() -> Subject {
             async move { deed(&mut members.lock().expect("no test panics while it has it")) }
         }
     };
-    Subject::url("redlock", url)
+    Subject::url(name, url)
         .helper(HELPER)
         .effort(20)
         .wiped_by(with(|members| {
@@ -80,4 +81,8 @@ fn quorum() -> Subject {
         .keeping(members)
 }
 
-lockkeeper_lab::conformance!(redlock, quorum());
+lockkeeper_lab::conformance! {
+    redlock => quorum("redlock", ""),
+    redlock_plain => quorum("redlock-plain", "&layout=plain"),
+    redlock_redisson => quorum("redlock-redisson", "&layout=redisson"),
+}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Kind, Locks, Lost, Mode};
 use lockkeeper_lab::conformance::Helper;
+use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
@@ -185,6 +186,49 @@ fn s2_an_old_master_that_hangs_is_left_and_nobody_is_granted_anything_there_afte
         let clients = deployment.command(0, &["CLIENT", "LIST"]).join("");
         let ours = clients.lines().filter(|line| line.contains("name=lockkeeper:"));
         assert_eq!(ours.count(), 0, "{clients}");
+    });
+}
+
+#[test]
+fn s5_sentinels_in_tilt_move_no_master_and_a_waiter_is_granted_once_they_are_out_of_it() {
+    // Ten times this is longer than they are in TILT: else no replica would be good enough.
+    let setup = Setup { down_after: Duration::from_secs(2), ..Setup::default() };
+    let mut deployment = Deployment::start_with(setup);
+    run(async {
+        for at in 0..deployment.sentinels.len() {
+            let shorter = ["SENTINEL", "DEBUG", "tilt-period", "10000"];
+            assert_eq!(deployment.ask(at, &shorter), ["OK"]);
+        }
+        let url = format!("{}?ttl=2s", deployment.url());
+        let holder = open(&url).await;
+        let guard = holder.mutex("a").lock().await.expect("it is free");
+        let (_looks, waiting) = line(&url, 1).await;
+        // A timer that is late is to them a clock that jumped.
+        deployment.sentinels.iter().for_each(RedisServer::stop);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        deployment.sentinels.iter().for_each(RedisServer::go_on);
+        let in_tilt = |deployment: &Deployment| {
+            (0..deployment.sentinels.len()).all(|at| {
+                deployment.ask(at, &["INFO", "sentinel"]).concat().contains("sentinel_tilt:1")
+            })
+        };
+        while !in_tilt(&deployment) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Locks go on, and so does whoever comes now: they name the master as before.
+        guard.verify().await.expect("its master is there");
+        let late = open(&url).await;
+        assert!(late.mutex("b").lock().await.expect("it is free").release().await.is_clean());
+        deployment.servers[0].kill();
+        // Twice as long as a master may be silent.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_eq!(deployment.master(), 0);
+        assert!(in_tilt(&deployment), "this machine took ten seconds for four");
+        assert_eq!(guard.lost().await, Lost::Expired);
+        deployment.until_failed_over(0);
+        for next in waiting {
+            next.await.expect("none is forgotten");
+        }
     });
 }
 

@@ -1,7 +1,7 @@
 //! A leader loop: several candidates, one leads; when its term ends or is lost, the next one does.
 //!
-//! `cargo run --example leader [URL]`. Here three candidates of one process; on a real engine, one
-//! in each.
+//! `cargo run -p lockkeeper --example leader [URL]`. Here three candidates of one process; on a
+//! real engine, one in each.
 
 use std::time::Duration;
 

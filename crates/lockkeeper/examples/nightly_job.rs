@@ -1,7 +1,7 @@
 //! A job that cron starts on every host and that must run on one: not now if somebody is at it.
 //!
-//! `cargo run --example nightly_job [URL]`; without a URL, the engine that the command line would
-//! use.
+//! `cargo run -p lockkeeper --example nightly_job [URL]`; without a URL, the engine that the
+//! command line would use.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A web service that must not oversell: an axum handler that guards an order.
 //!
-//! `cargo run --example order_service [URL]` starts it, orders from it thirty times at once, and
-//! says what was sold.
+//! `cargo run -p lockkeeper --example order_service [URL]` starts it, orders from it thirty times
+//! at once, and says what was sold.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! Ten tasks, then ten processes, on one lock: who waits behind whom, and who got it.
 //!
-//! `cargo run --example ten_contenders [URL]`; without a URL, lock files in a directory of its own.
-//! A file that is created exclusively shows that one contender is inside. Tokens are compared where
-//! the layout has them.
+//! `cargo run -p lockkeeper --example ten_contenders [URL]`; without a URL, lock files in a
+//! directory of its own. A file that is created exclusively shows that one contender is inside.
+//! Tokens are compared where the layout has them.
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::io::Write;
@@ -82,7 +82,8 @@ fn before(number: u32) -> String {
 async fn processes(locks: &Locks, url: &str, place: &Path) -> Result<(), Failure> {
     let about = locks.describe();
     println!("\nTen processes, as {} sees them:", about.engine);
-    let shows_waiters = about.can.has(Ability::Fair) || about.can.has(Ability::Identity);
+    let records = about.can.has(Ability::Identity) && !about.expiry.is_per_hold();
+    let shows_waiters = about.can.has(Ability::Fair) || records;
     let guard = locks.mutex(NAME).lock().await?;
     let mut children: Vec<Child> = Vec::new();
     for number in 0..10 {

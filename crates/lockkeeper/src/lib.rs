@@ -1,93 +1,190 @@
-//! One distributed lock, every engine.
+//! One distributed lock, every engine: the same lock over kernel file locks (no server), Redis
+//! (one server, Sentinel, Cluster, a quorum), ZooKeeper and PostgreSQL.
+//!
+//! ```toml
+//! lockkeeper = "0.1"                                              # memory and file
+//! lockkeeper = { version = "0.1", features = ["redis"] }          # and Redis
+//! ```
 //!
 //! # The tour
 //!
-//! Read [`locks`](Locks) first: [`Locks::open`] is the one way in. A [`Mutex`] gives an
-//! [`Acquire`], whose future gives a [`Guard`]: your turn, until it is released, dropped or
-//! [lost](Guard::lost). [`Held`] is the view of it that you hand to everything that works under the
-//! lock; its [`Token`] goes with every write.
+//! [`Locks::open`] is the one way in. A URL names the engine; everything else is the same on each.
+//! A [`Mutex`] gives an [`Acquire`], whose future gives a [`Guard`]: your turn, until it is
+//! released, dropped or [lost](Guard::lost). [`Held`] is the view of it that you hand to everything
+//! that works under the lock, and its [`Token`] goes with every write.
 //!
-//! What happens below: `acquire.rs` (the future) asks `keeper/entry.rs` (one name in this process),
-//! which steps `protocol/line.rs` (the local line: pure) and carries out what it decides
-//! (`keeper/act.rs`) with an [`engine`]. `keeper/leases.rs` renews, `keeper/events.rs` hears the
-//! engine, `keeper/driver.rs` is the thread behind it all.
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! use std::time::Duration;
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let url = format!("file://{}", dir.path().display());
+//! let locks = lockkeeper::Locks::open(&url).await?; // or redis://…, zk://…, postgres://…
+//! let guard = locks.mutex("stock/sku-42").lock().timeout(Duration::from_secs(5)).await?;
+//! println!("sold under token {}", guard.token()?);
+//! assert!(guard.release().await.is_clean());
+//! # Ok(()) }
+//! ```
+//!
+//! **Only if it is free**, and work that ends with its lock:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let locks = lockkeeper::Locks::open("memory:").await?;
+//! if let Some(guard) = locks.mutex("report").try_lock().await? {
+//!     let written = guard.run(async { "forty pages" }).await?; // dropped if the lock is lost
+//!     println!("{written}");
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! **Readers and writers** ([`RwLock`]), and a reader that may become the writer:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let locks = lockkeeper::Locks::open("memory:").await?;
+//! let prices = locks.rwlock("prices");
+//! let (one, two) = (prices.read().await?, prices.read().await?); // together
+//! drop((one, two));
+//! let mut reader = prices.upgradable().await?;
+//! let writer = reader.upgrade().await?; // alone
+//! # drop(writer);
+//! # Ok(()) }
+//! ```
+//!
+//! **At most so many at once** ([`Semaphore`]):
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let locks = lockkeeper::Locks::open("memory:").await?;
+//! let exports = locks.semaphore("exports", 3);
+//! let two_of_three = exports.acquire(2).await?;
+//! assert!(exports.try_acquire(2).await?.is_none());
+//! # drop(two_of_three);
+//! # Ok(()) }
+//! ```
+//!
+//! **One leader** ([`Election`]), and whoever wants to know who it is:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let locks = lockkeeper::Locks::open("memory:").await?;
+//! let election = locks.election("scheduler");
+//! let term = election.stand("host-1").await?; // waits until it leads
+//! let leader = election.leader().await?.expect("we lead");
+//! assert_eq!(leader.id, "host-1");
+//! # drop(term);
+//! # Ok(()) }
+//! ```
+//!
+//! **Wait until all are done** ([`Latch`]), or until all have come and gone ([`DoubleBarrier`], on
+//! ZooKeeper):
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let locks = lockkeeper::Locks::open("memory:").await?;
+//! let imported = locks.latch("imported");
+//! imported.set(2).await?;
+//! imported.count_down().await?;
+//! imported.count_down().await?; // from anywhere
+//! imported.wait().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! **Several names, all or none** ([`Locks::all`]), in any order without a deadlock:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let locks = lockkeeper::Locks::open("memory:").await?;
+//! let (from, to) = (locks.mutex("account/1"), locks.mutex("account/2"));
+//! let both = locks.all([from.lock(), to.lock()]).await?;
+//! assert_eq!(both.guards().len(), 2);
+//! # Ok(()) }
+//! ```
+//!
+//! **Again by the same owner** ([`Owner`]), because nothing is guessed from threads or tasks:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let locks = lockkeeper::Locks::open("memory:").await?;
+//! let me = lockkeeper::Owner::new();
+//! let outer = locks.mutex("stock").lock().owner(&me).await?;
+//! let inner = locks.mutex("stock").lock().owner(&me).await?; // does not wait
+//! assert_eq!(outer.token()?, inner.token()?);
+//! # Ok(()) }
+//! ```
+//!
+//! **Without async**: [`blocking`] has the same for threads. **Writes into the store that keeps the
+//! lock**: [`Guard::write`], and `fence` for data in Redis. **Looking**: [`Locks::status`],
+//! [`Locks::list`], [`Locks::watch`], [`Locks::describe`]. **Logs and numbers**: `tracing` always,
+//! [`observe`] for more. **An engine of your own**: [`engine`].
+//!
+//! # Features
+//!
+//! | feature | gives | default |
+//! |---|---|---|
+//! | `memory` | `memory:`, one process | yes |
+//! | `file` | `file:`, kernel locks of one machine | yes |
+//! | `redis` | `redis://`, `rediss://`, `redis+unix://` | |
+//! | `sentinel`, `cluster`, `redlock` | `redis+sentinel://`, `redis+cluster://`, `redlock://` | |
+//! | `zookeeper` | `zk://` | |
+//! | `postgres` | `postgres://` | |
+//! | `metrics`, `serde` | counters by the `metrics` facade; words of JSON | |
+//! | `test-util` | a memory engine on a clock of the test's own, with `lose(name)` | |
+//!
+//! # What happens below
+//!
+//! `primitives/acquire.rs` (the future) asks `keeper/entry/` (one name in this process), which
+//! steps `protocol/line` (the local line: pure) and carries out what it decides (`act.rs` in it)
+//! with an [`engine`]. `keeper/leases.rs` renews, `keeper/events.rs` hears the engine,
+//! `keeper/driver.rs` is the thread behind it all.
 
-mod acquire;
-mod barrier;
-mod beside;
-pub mod blocking;
-mod claim;
-mod clock;
-pub mod config;
-#[doc(hidden)]
-pub mod duration;
-mod election;
 pub mod engine;
-mod error;
-#[cfg(feature = "redis")]
-pub mod fence;
-mod guarantee;
-mod guard;
-mod guarded;
-mod home;
-mod id;
 mod keeper;
-mod latch;
-mod locks;
-mod lost;
-mod many;
-#[cfg(feature = "metrics")]
-mod metrics;
-mod mutex;
-mod name;
 pub mod observe;
-mod owner;
-mod park;
+mod open;
+mod primitives;
 #[allow(missing_docs, reason = "public to the laboratory alone, through a hidden door")]
 mod protocol;
-mod rwlock;
-mod semaphore;
-#[cfg(feature = "serde")]
-mod serde;
 mod sync;
-mod table;
 #[cfg(feature = "test-util")]
 pub mod test_util;
-#[doc(hidden)]
-pub mod text;
-mod token;
-pub mod url;
-mod watch;
-mod who;
+mod words;
 
-pub use acquire::{Acquire, Acquired, TryAcquire, TryAcquired};
-pub use barrier::{DoubleBarrier, Enter, Inside, Leave};
-pub use claim::{Claim, Ends, Entry, Holder, Identity, Mode, Through, Unreadable, Waiter};
-pub use clock::{Clock, Ticks};
-pub use election::{Election, Leader, Observe};
 #[cfg(all(feature = "file", target_os = "linux"))]
 #[doc(hidden)]
 pub use engine::file::direct;
 #[cfg(feature = "redis")]
 pub use engine::redis::fenced::FencedKeys;
-pub use error::{Error, ErrorKind, Result};
-pub use guarantee::{Ability, Can, Class, Description, Expiry, Require, Warning};
-pub use guard::{Guard, GuardKind, Held, Released};
-pub use guarded::Write;
-pub use id::ClaimId;
-pub use latch::{Latch, Wait};
-pub use locks::{Builder, Closed, Locks, default_directory};
-pub use lost::Lost;
-pub use many::{All, AllGuard};
-pub use mutex::Mutex;
-pub use name::{Kind, Name};
-pub use owner::{Owner, Scope};
+pub use open::locks::{Builder, Closed, Locks, default_directory};
+pub use open::{config, url};
+pub use primitives::acquire::{Acquire, Acquired, TryAcquire, TryAcquired};
+pub use primitives::barrier::{DoubleBarrier, Enter, Inside, Leave};
+pub use primitives::blocking;
+pub use primitives::election::{Election, Leader, Observe};
+#[cfg(feature = "redis")]
+pub use primitives::fence;
+pub use primitives::guard::{Guard, GuardKind, Held, Released};
+pub use primitives::latch::{Latch, Wait};
+pub use primitives::many::{All, AllGuard};
+pub use primitives::mutex::Mutex;
+pub use primitives::owner::{Owner, Scope};
+pub use primitives::rwlock::{RwLock, UpgradableGuard, Upgrade, WriteGuard, Writing};
+pub use primitives::semaphore::Semaphore;
+pub use primitives::watch::Watch;
 #[doc(hidden)]
 pub use protocol::margin;
-pub use rwlock::{RwLock, UpgradableGuard, Upgrade, WriteGuard, Writing};
-pub use semaphore::Semaphore;
-pub use token::{BadToken, Token};
-pub use watch::Watch;
+pub use words::claim::{Claim, Ends, Entry, Holder, Identity, Mode, Through, Unreadable, Waiter};
+pub use words::clock::{Clock, Ticks};
+pub use words::error::{Error, ErrorKind, Result};
+pub use words::guarantee::{Ability, Can, Class, Description, Expiry, Require, Warning};
+pub use words::id::ClaimId;
+pub use words::lost::Lost;
+pub use words::name::{Kind, Name};
+pub use words::statement::Statement;
+pub use words::token::{BadToken, Token};
+pub use words::write::Write;
+#[doc(hidden)]
+pub use words::{duration, text};
 
 /// The README's code compiles.
 #[cfg(doctest)]

@@ -1,5 +1,11 @@
 //! What the examples print is what their first lines, the README and the articles say of them.
-#![cfg(all(feature = "file", feature = "memory", feature = "redis", feature = "zookeeper"))]
+#![cfg(all(
+    feature = "file",
+    feature = "memory",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,6 +13,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 /// An example, which was built before.
@@ -217,6 +224,69 @@ fn fenced_redis_sells_one_and_refuses_the_late_write() {
     }
     let lines = lines(&example("fenced_redis", &[&address]).output().unwrap());
     assert_eq!(lines, ["sold: true, 49 left", "a late write was accepted: false"]);
+}
+
+#[test]
+fn optimistic_stock_sells_by_version_what_there_is_and_shows_the_traps() {
+    let lines = lines(&example("optimistic_stock", &[]).output().unwrap());
+    assert!(lines[0].starts_with("by version: 5 sold, 0 left; done again: "), "{lines:?}");
+    assert!(number(&lines[0], "done again: ") > 0, "all have read the same: {lines:?}");
+    let expected = [
+        "lost update: 2 sold of 2, and 1 is left",
+        "only the write again: refused at first: true; then 2 sold of 1",
+        "ABA: sold for 10 what costs 25: true",
+        "ABA, by version: false",
+        "a row that came back, versions from 1: a stale write went through: true",
+        "a row that came back, versions from the clock: a stale write went through: false",
+    ];
+    assert_eq!(lines[1..], expected);
+}
+
+#[test]
+fn transaction_under_lock_commits_under_the_lock_and_not_after_it() {
+    let lines = lines(&example("transaction_under_lock", &[]).output().unwrap());
+    let expected = [
+        "under the lock: sold: true, 4 left",
+        "given back: Clean",
+        "after it: sold: false, 4 left",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn bench_driver_answers_a_window_with_the_times_of_each_turn_in_it() {
+    answers_a_window(example("bench_driver", &[]), 20);
+}
+
+#[test]
+fn bench_advisory_answers_a_window_with_the_times_of_each_turn_in_it() {
+    let server = lockkeeper_lab::engines::postgres::server::PostgresServer::start();
+    let url = format!("{}?ttl=20s", server.url());
+    answers_a_window(example("bench_advisory", &[&url]), 100);
+}
+
+fn answers_a_window(mut driver: Command, window_ms: u64) {
+    driver.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut driver = driver.spawn().unwrap();
+    driver
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(format!("turn\t{window_ms}\tstock\n").as_bytes())
+        .unwrap();
+    let lines = lines(&driver.wait_with_output().unwrap());
+    assert!(lines[0].starts_with("ready\t"), "{lines:?}");
+    let turns: Vec<[u64; 2]> = lines[1]
+        .split_whitespace()
+        .map(|turn| {
+            let (granted, released) = turn.split_once('/').unwrap();
+            [granted, released].map(|nanoseconds| nanoseconds.parse().unwrap())
+        })
+        .collect();
+    assert!(turns.iter().all(|[granted, released]| granted <= released), "{turns:?}");
+    let took: u64 = turns.iter().map(|[_, released]| released).sum();
+    let before_the_last = took - turns.last().expect("one turn at least")[1];
+    assert!(before_the_last < window_ms * 1_000_000, "no turn begins after the window: {turns:?}");
 }
 
 #[test]

@@ -66,6 +66,8 @@ pub struct Verdict {
     pub why: Vec<String>,
     /// What of it may run again.
     pub again: Again,
+    /// What it says could not be tried.
+    pub not_tried: Vec<String>,
 }
 
 /// What may run again of a program.
@@ -81,8 +83,8 @@ pub enum Again {
 
 impl Verdict {
     fn failed(message: String) -> Self {
-        let (closing, why) = (Vec::new(), Vec::new());
-        Self { outcome: Err(message), closing, why, again: Again::Nothing }
+        let (closing, why, not_tried) = (Vec::new(), Vec::new(), Vec::new());
+        Self { outcome: Err(message), closing, why, again: Again::Nothing, not_tried }
     }
 }
 
@@ -122,7 +124,8 @@ impl Done {
 
 /// Judges a program that has ended, and ends what it left behind in its sandbox.
 pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox, over: Over<'_>) -> Verdict {
-    let Ended { status, hung, closing, mut why, failed, wrong, long } = ended;
+    let Ended { status, hung, closing, mut why, failed, wrong, long, not_tried } = ended;
+    let failed = failed.concat();
     let mut left_nothing = true;
     let mut outcome = match status {
         None => {
@@ -136,6 +139,11 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox, over: Over<'_>) -> 
             Err(format!("{how} ({hangs}): {program}"))
         }
         Some(status) => {
+            let which = if failed.is_empty() {
+                String::new()
+            } else {
+                format!(" ({} failed)", failed.join(", "))
+            };
             let until = Instant::now() + GRACE;
             let strays = sandbox.strays(|| Instant::now() >= until || over());
             sandbox.kill(&strays);
@@ -143,12 +151,12 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox, over: Over<'_>) -> 
             left_nothing = strays.is_empty();
             match (left_nothing, status.success()) {
                 (true, true) => Ok(()),
-                (true, false) => Err(format!("{program} ended with {status}")),
+                (true, false) => Err(format!("{program} ended with {status}{which}")),
                 (false, _) => {
                     let left = texts.join("\n  ");
                     Err(format!(
-                        "{program} ended with {status} and left processes behind (ended now):\n  \
-                         {left}"
+                        "{program} ended with {status}{which} and left processes behind (ended \
+                         now):\n  {left}"
                     ))
                 }
             }
@@ -162,7 +170,6 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox, over: Over<'_>) -> 
     if let Some(line) = &wrong {
         outcome = outcome.map_err(|text| format!("{text}; not run again: {}", line.trim()));
     }
-    let failed = failed.concat();
     let ended_itself = status.is_some_and(|status| status.code().is_some());
     let known = !failed.is_empty() && failed.len() as u64 == closing::sum(&closing).failed;
     let again = match (&outcome, &wrong) {
@@ -170,7 +177,7 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox, over: Over<'_>) -> 
         (Err(_), None) if ended_itself && left_nothing && known => Again::Tests(failed),
         _ => Again::Nothing,
     };
-    Verdict { outcome, closing, why, again }
+    Verdict { outcome, closing, why, again, not_tried }
 }
 
 /// Runs them, `seats` at a time, and tells of each when it has ended; once it is `over` it ends

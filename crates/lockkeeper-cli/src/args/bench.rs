@@ -7,8 +7,9 @@ use clap::{Args as ClapArgs, value_parser};
 /// Measure engines, each figure beside its floor
 #[derive(ClapArgs, Debug)]
 pub struct Args {
-    /// The engines to measure; file:auto, redis:auto, redlock:auto and zk:auto start one for the
-    /// measurement [default: file:auto and memory]
+    /// The engines to measure; file:auto, postgres:auto, redis:auto, redis+cluster:auto,
+    /// redis+sentinel:auto, redlock:auto and zk:auto start one for the measurement [default:
+    /// file:auto and memory]
     #[arg(value_name = "URL")]
     pub urls: Vec<String>,
     /// For how long, everything together

@@ -83,7 +83,7 @@ pub struct Lock {
         allow_negative_numbers = true,
     )]
     pub wait: Option<Duration>,
-    /// End the wait in line with 69 once the engine has not answered for this long [default: wait
+    /// Stop waiting, with exit 69, once the engine has not answered for this long [default: wait
     /// on]
     #[arg(
         help_heading = WAITING,
@@ -105,7 +105,8 @@ pub struct Lock {
     )]
     pub conflict_exit_code: u8,
     /// How long the lease lasts without renewal, 200ms to 24h [default: 30s]; changes nothing on
-    /// file, and on zookeeper, where the URL's session_timeout does
+    /// file; on zookeeper and with postgres' layout=session it is the URL's session_timeout that
+    /// does
     #[arg(
         help_heading = LEASE,
         long,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::values;
+use super::values::{self, Stock};
+use crate::failure::Failure;
 
 /// Show what a lock is for
 #[derive(ClapArgs, Debug)]
@@ -28,15 +29,37 @@ pub enum Story {
 #[derive(ClapArgs, Debug)]
 #[command(after_help = super::help::end("demo oversell"))]
 pub struct Oversell {
-    /// How many pieces there are
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub stock: u64,
+    /// How many pieces there are [default: 50]; the URL of a PostgreSQL database keeps them there,
+    /// wherever the lock is. May be given twice, once as each
+    #[arg(long, value_name = "N|URL", value_parser = values::stock)]
+    pub stock: Vec<Stock>,
     /// How many processes sell them
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub workers: u32,
     /// How many customers order one
     #[arg(long, value_name = "N", default_value_t = 400)]
     pub orders: u32,
+}
+
+impl Oversell {
+    /// How many pieces there are, and where they are kept, as far as `--stock` says.
+    ///
+    /// # Errors
+    /// When it says one of them twice.
+    pub fn stock(&self) -> Result<(Option<u64>, Option<String>), Failure> {
+        let (mut pieces, mut store) = (None, None);
+        for said in &self.stock {
+            let twice = match said {
+                Stock::Pieces(number) => pieces.replace(*number).is_some(),
+                Stock::At(url) => store.replace(url.clone()).is_some(),
+            };
+            if twice {
+                let text = "--stock is given twice: it takes one number and one URL";
+                return Err(Failure::usage(text));
+            }
+        }
+        Ok((pieces, store))
+    }
 }
 
 /// Show who waits behind whom for one lock, and whose release wakes whom

@@ -20,7 +20,7 @@ pub struct Args {
     /// A text that others see beside the leader
     #[arg(long, help_heading = common::LOCK, value_name = "TEXT")]
     pub label: Option<String>,
-    /// End the wait in line with 69 once the engine has not answered for this long [default: wait
+    /// Stop waiting, with exit 69, once the engine has not answered for this long [default: wait
     /// on]
     #[arg(
         long,
@@ -31,7 +31,8 @@ pub struct Args {
     )]
     pub unreachable_after: Option<Duration>,
     /// How long the lease lasts without renewal, 200ms to 24h [default: 30s]; changes nothing on
-    /// file, and on zookeeper, where the URL's session_timeout does
+    /// file; on zookeeper and with postgres' layout=session it is the URL's session_timeout that
+    /// does
     #[arg(
         long,
         help_heading = common::LEASE,
@@ -40,7 +41,7 @@ pub struct Args {
         allow_negative_numbers = true,
     )]
     pub ttl: Option<Duration>,
-    /// Stand again when the command ended, and run it again
+    /// Stand for election again when the command has ended, and run it again
     #[arg(long, help_heading = run::COMMAND)]
     pub again: bool,
     #[command(flatten)]

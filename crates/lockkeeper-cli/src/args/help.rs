@@ -9,6 +9,10 @@ const OVERSELL: Example =
     ("lockkeeper demo oversell --workers 2 --stock 1 --orders 2", "Two customers, one piece");
 const ON_REDIS: Example =
     ("lockkeeper demo oversell --url redis:auto", "The whole story, on a Redis server of its own");
+const VERSION: Example = (
+    "lockkeeper demo oversell --url redis:auto --stock postgres:auto --stock 5 --orders 20",
+    "The lock on Redis, the stock in PostgreSQL",
+);
 const CONTENDERS: Example =
     ("lockkeeper demo contenders --threads 3 --hold 100ms", "Three threads, one after the other");
 
@@ -56,6 +60,10 @@ pub fn examples(sub: &str) -> &'static [Example] {
                 "The same for a program, without taking a lock",
             ),
         ],
+        "schema" => &[(
+            "lockkeeper schema postgres://lockkeeper@db.internal/app | less",
+            "What a database's administrator runs, with the least rights",
+        )],
         // Its own parser prints its help, with these lines.
         "check" => &[
             ("lockkeeper check run.lkh", "Judge one recorded history"),
@@ -74,15 +82,18 @@ pub fn examples(sub: &str) -> &'static [Example] {
             ("lockkeeper torture --list-clients", "Locks that are known to be wrong"),
         ],
         "demo" => &[OVERSELL, ON_REDIS, CONTENDERS],
-        "demo oversell" => &[OVERSELL, ON_REDIS],
+        "demo oversell" => &[OVERSELL, ON_REDIS, VERSION],
         "demo contenders" => &[CONTENDERS],
-        "completions" => &[(
-            "lockkeeper completions bash > lockkeeper.bash",
-            "Source it, or put it where bash looks",
-        )],
+        "completions" => &[
+            ("lockkeeper completions bash --install", "For this user"),
+            (
+                "lockkeeper completions bash > lockkeeper.bash",
+                "Source it, or put it where bash looks",
+            ),
+        ],
         "man" => &[("lockkeeper man | man -l -", "Read the manual")],
         "help" => &[("lockkeeper help run", "The same as lockkeeper run --help")],
-        "version" => &[("lockkeeper version", "The same as lockkeeper --version")],
+        "version" => &[("lockkeeper version --json", "For scripts")],
         "lockkeeper" => &[
             (
                 "lockkeeper run nightly-report -n -- ./report.sh",
@@ -133,7 +144,7 @@ A server that cannot be reached at the start is tried again for 10 s, or for -w.
 on through an outage and says so after 10 s; --unreachable-after ends that wait with 69, or as
 --on-unreachable says.
 
-The command is stopped before its lock can pass to another: on Redis and ZooKeeper by a guardian, a
+The command is stopped before its lock can pass to another: where it is a lease, by a guardian, a
 second lockkeeper process that renews the lease, also when this one is killed or stopped. No \
     program can
 promise that on a machine that stands still, or for a daemon that left the command's process \
@@ -159,9 +170,15 @@ second line, and … marks a text that is not whole. Elsewhere, and with --json,
     shortened.";
 
 const DEMO: &str = "\
---url also takes file:auto, redis:auto, redlock:auto and zk:auto (zk:auto?nodes=3 for three
-servers): an engine of the demo's own, on the loopback, that is gone afterwards. A missing program
-is named with its package.";
+--url also takes file:auto, postgres:auto, redis:auto, redis+cluster:auto, redis+sentinel:auto,
+redlock:auto and zk:auto (zk:auto?nodes=3 for three servers): an engine of the demo's own, on the
+loopback, that is gone afterwards. A missing program is named with its package.
+
+On redis+cluster, redis+sentinel and redlock there is act 5: the server that granted the lock dies
+before another one knows of it. It is played on servers of its own, whatever the URL names.
+
+Where the stock is in PostgreSQL there is act 6: no lock, only the version of the row, beside the
+time under the lock with 2, 8 and 32 workers. --stock also takes postgres:auto.";
 
 const WATCH: &str = "\
 On a terminal a live screen shows the holders and the waiters; q or Ctrl-C ends it. Elsewhere, in \

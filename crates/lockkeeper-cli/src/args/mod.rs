@@ -10,6 +10,8 @@ pub mod explain;
 pub mod help;
 pub mod others;
 pub mod run;
+#[cfg(test)]
+mod shown;
 pub mod suggest;
 pub mod torture;
 pub mod values;
@@ -41,6 +43,8 @@ pub enum Sub {
     Permits(others::Permits),
     /// What the engine is and promises.
     Doctor(others::Doctor),
+    /// What makes a database's tables.
+    Schema(others::Schema),
     /// Remove idle lock files.
     Gc(others::Gc),
     /// Judge a history.
@@ -64,7 +68,7 @@ pub enum Sub {
 /// A subcommand: name, what it does, and what adds its options.
 type Subcommand = (&'static str, &'static str, fn(Command) -> Command);
 
-const SUBCOMMANDS: [Subcommand; 18] = [
+const SUBCOMMANDS: [Subcommand; 19] = [
     ("run", "Hold NAME while a command runs", run::Args::augment_args),
     (
         "acquire",
@@ -78,12 +82,17 @@ const SUBCOMMANDS: [Subcommand; 18] = [
     ("elect", "Run a command while leader of NAME", elect::Args::augment_args),
     ("permits", "Change the limit of the semaphore NAME", others::Permits::augment_args),
     ("doctor", "Reach the engine and say what it promises", others::Doctor::augment_args),
+    (
+        "schema",
+        "Print the statements that make the tables of a database",
+        others::Schema::augment_args,
+    ),
     ("gc", "Remove idle lock files", others::Gc::augment_args),
     ("check", "Judge histories of locks", others::Lab::build),
     ("bench", "Measure engines, each figure beside its floor", bench::Args::augment_args),
     (
         "torture",
-        "Break it: real processes under a seeded schedule of faults",
+        "Try to break a lock: real processes under a seeded schedule of faults",
         torture::Args::augment_args,
     ),
     (
@@ -91,10 +100,10 @@ const SUBCOMMANDS: [Subcommand; 18] = [
         "Show what a lock is for: a stock that is oversold without one, and ten contenders for one",
         demo::Args::augment_args,
     ),
-    ("completions", "Print a shell's completions", others::Completions::augment_args),
+    ("completions", "Print or install a shell's completions", others::Completions::augment_args),
     ("man", "Print the manual page", |command| command),
     ("help", "Print the help of a subcommand", others::Help::augment_args),
-    ("version", "Print the version", |command| command),
+    ("version", "Print which build this is: version, commit, engines", |command| command),
 ];
 
 /// The whole definition.
@@ -151,6 +160,7 @@ pub fn parse(line: &[OsString]) -> Result<(Global, Sub), clap::Error> {
         "release" => Sub::Release(others::Release::from_arg_matches_mut(&mut sub)?),
         "permits" => Sub::Permits(others::Permits::from_arg_matches_mut(&mut sub)?),
         "doctor" => Sub::Doctor(others::Doctor::from_arg_matches_mut(&mut sub)?),
+        "schema" => Sub::Schema(others::Schema::from_arg_matches_mut(&mut sub)?),
         "gc" => Sub::Gc(others::Gc::from_arg_matches_mut(&mut sub)?),
         "check" => Sub::Check(others::Lab::from_arg_matches_mut(&mut sub)?),
         "bench" => Sub::Bench(bench::Args::from_arg_matches_mut(&mut sub)?),

@@ -84,6 +84,14 @@ pub struct Doctor {
     pub options: Option<String>,
 }
 
+/// Print the statements that make the tables of a database
+#[derive(Args, Debug)]
+pub struct Schema {
+    /// The database instead of the chosen engine; nothing is asked there
+    #[arg(value_name = "URL")]
+    pub engine: Option<String>,
+}
+
 /// Remove idle lock files
 #[derive(Args, Debug)]
 pub struct Gc {}
@@ -122,10 +130,13 @@ pub struct Help {
     pub command: Vec<String>,
 }
 
-/// Print a shell's completions
+/// Print or install a shell's completions
 #[derive(Args, Debug)]
 pub struct Completions {
     /// The shell
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: clap_complete::Shell,
+    /// Put it where the shell looks for this user's own, and say where
+    #[arg(long)]
+    pub install: bool,
 }

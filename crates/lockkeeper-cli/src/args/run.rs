@@ -12,7 +12,7 @@ use super::{common, values};
 /// The group of options about the command.
 pub const COMMAND: &str = "The command";
 /// The group of options about what can go wrong.
-const TROUBLE: &str = "When the lock is lost, or the engine away";
+const TROUBLE: &str = "When the lock is lost, or the engine cannot be reached";
 
 /// Hold NAME while a command runs
 #[derive(clap::Args, Debug)]
@@ -115,7 +115,7 @@ pub struct Stop {
     /// a third]
     #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
     pub kill_after: Option<Duration>,
-    /// Release without the processes that the command left behind
+    /// Release without ending the processes that the command left behind
     #[arg(long)]
     pub leave_children: bool,
     /// Keep the command in lockkeeper's own process group

@@ -36,16 +36,16 @@ pub fn typed(line: &[OsString]) -> String {
 
 /// This process's own line with more words at its end, before a `--` that nothing follows.
 pub fn with_more(more: &str) -> String {
-    let mut line: Vec<_> = std::env::args_os().collect();
+    let mut line = crate::line::words().to_vec();
     line.pop_if(|word| word == "--");
     format!("{} {more}", typed(&line))
 }
 
 /// This process's own line with an option behind its subcommand.
 pub fn with_option(sub: &str, option: &str) -> Option<String> {
-    let line: Vec<_> = std::env::args_os().collect();
+    let line = crate::line::words();
     let places = (1..line.len()).filter(|at| line.get(*at).is_some_and(|word| word == sub));
-    let mut lines = places.map(|at| with(&line, at + 1..at + 1, &[option.as_ref()]));
+    let mut lines = places.map(|at| with(line, at + 1..at + 1, &[option.as_ref()]));
     lines.find(|line| is_right(line)).map(|line| typed(&line))
 }
 

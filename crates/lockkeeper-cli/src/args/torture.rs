@@ -7,13 +7,14 @@ use clap::Args as ClapArgs;
 
 use super::values::duration;
 
-/// Break it: real processes under a seeded schedule of faults
+/// Try to break a lock: real processes under a seeded schedule of faults
 #[derive(ClapArgs, Debug)]
 pub struct Args {
-    /// What to torture: file:auto, redis:auto, redis:auto?durable=true, redlock:auto, zk:auto or
-    /// zk:auto?nodes=3, which start their own servers, or an engine's URL, which gets only the
-    /// faults that need no control over its server [default: what the client is for; for lockkeeper
-    /// file:auto, unless the environment or a file chooses an engine: that one must be named]
+    /// What to torture: file:auto, redis:auto, redis:auto?durable=true, redis+cluster:auto,
+    /// redis+sentinel:auto, redlock:auto, zk:auto, zk:auto?nodes=3 or postgres:auto, which start
+    /// their own servers, or an engine's URL, which gets only the faults that need no control over
+    /// its server [default: what a broken client is for, else file:auto; an engine that the
+    /// environment or a file chooses must be named here]
     #[arg(value_name = "URL")]
     pub target: Option<String>,
     /// Whose lock: lockkeeper, broken:NAME, one of those that are known to be wrong, or
@@ -31,7 +32,7 @@ pub struct Args {
     /// For how long [default: 30; a broken client until it is convicted, 60 at most]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub seconds: Option<Duration>,
-    /// How many client processes [default: 4; these three: or what the client needs]
+    /// How many client processes [default: 4; a broken client has its own three numbers]
     #[arg(long, value_name = "N")]
     pub clients: Option<u32>,
     /// How many tasks in each [default: 8]

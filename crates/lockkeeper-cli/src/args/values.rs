@@ -53,6 +53,28 @@ pub fn permits(text: &str) -> Result<Mode, String> {
     }
 }
 
+/// What `--stock` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stock {
+    /// How many pieces there are.
+    Pieces(u64),
+    /// Where they are kept.
+    At(String),
+}
+
+/// Reads how many pieces there are, or where they are kept.
+pub fn stock(text: &str) -> Result<Stock, String> {
+    if text.contains(':') {
+        return Ok(Stock::At(text.to_owned()));
+    }
+    let number = text.parse().map(Stock::Pieces);
+    number.map_err(|_| {
+        "is neither how many pieces there are, nor the URL of a database: write 50, or \
+         postgres://host/db"
+            .to_owned()
+    })
+}
+
 /// Reads a semaphore's new limit.
 pub fn limit(text: &str) -> Result<u16, String> {
     match text.parse::<u32>() {

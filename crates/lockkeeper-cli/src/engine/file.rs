@@ -1,66 +1,37 @@
 //! The file engine, straight: no keeper, no runtime, and no thread unless it waits.
 
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use lockkeeper::direct::{self, Begin, Files, Pending};
-use lockkeeper::engine::{Place, Query, Registration};
-use lockkeeper::url::EngineUrl;
-use lockkeeper::{Error, ErrorKind, Result, Token, Warning};
+use lockkeeper::engine::{Place, Query};
+use lockkeeper::{Result, Token};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
 use super::{Asking, Begun, Got, Holding, Release, Stage, Taker, Waiting, meets};
-use crate::supervise::{Under, Why, is_readable};
+use crate::supervise::is_readable;
+use crate::under::{Under, Why};
+use crate::urls;
 
 /// How often the lock file is looked after: somebody may delete or replace it.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// What a URL of this engine says.
-struct Said {
-    dir: PathBuf,
-    durable: bool,
-}
-
-fn said(url: &str) -> Result<Said> {
-    let mut url = EngineUrl::parse(url)?;
-    let wrong = |message: &str| Error::new(ErrorKind::InvalidArgument, message).engine("file");
-    if !url.hosts.is_empty() || url.user.is_some() {
-        return Err(wrong("file: has no host: write file:///path/dir with three slashes"));
-    }
-    Registration::of(&url.scheme)?.check(&url)?;
-    // Options that every engine takes, and that change nothing here.
-    url.take_duration("ttl")?;
-    url.take_number("handoff", 0..=64)?;
-    url.take_duration("handoff_time")?;
-    url.take("drift");
-    let durable = url.take_bool("durable")?.unwrap_or(false);
-    url.finish()?;
-    let dir = direct::directory(&url.path)?;
-    Ok(Said { dir, durable })
-}
-
 /// Refuses a URL that cannot be right.
 pub fn check(url: &str) -> Result<()> {
-    said(url).map(drop)
-}
-
-/// What is worth changing about the directory, before it is opened.
-pub fn warning(url: &str) -> Option<Warning> {
-    direct::foreign_owner(&said(url).ok()?.dir)
+    urls::file(url).map(drop)
 }
 
 /// Opens the directory.
 pub fn open(url: &str) -> Result<Box<dyn Taker>> {
-    let said = said(url)?;
+    let said = urls::file(url)?;
     let files = Files::open(&said.dir, said.durable).map_err(|e| e.engine("file"))?;
     Ok(Box::new(Direct(files)))
 }
 
 /// Removes the files that nobody has used.
 pub fn gc(url: &str) -> Result<usize> {
-    let said = said(url)?;
+    let said = urls::file(url)?;
     Files::open(&said.dir, said.durable).and_then(|files| files.gc()).map_err(|e| e.engine("file"))
 }
 

@@ -15,11 +15,15 @@ use nix::unistd::Pid;
 use super::{Asking, Begun, Got, Holding, Outage, Release, Stage, Taker, Waiting};
 use crate::args::run::OnLost;
 use crate::failure::os_words;
-use crate::guardian::{Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WORD, read};
+use crate::guardian::{
+    self, Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WORD, read,
+};
 use crate::start::{Moment, moment};
 use crate::supervise::group::{self, Minded};
-use crate::supervise::{Caution, Under, Why, timeout};
+use crate::supervise::job::Announce;
+use crate::supervise::timeout;
 use crate::text::millis;
+use crate::under::{Caution, Under, Why};
 
 /// How long a guardian may take to say who holds the lock; what was known before is said then.
 const SAYS_WITHIN: Duration = Duration::from_millis(300);
@@ -418,8 +422,8 @@ impl Holding for Kept {
         Ok(None)
     }
 
-    fn announce(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.guardian.line.as_fd())
+    fn announce(&self) -> Option<Announce<'_>> {
+        Some(Announce { line: self.guardian.line.as_fd(), say: guardian::announce })
     }
 
     fn kill_after(&self) -> Option<Duration> {

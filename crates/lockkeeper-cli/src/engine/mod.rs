@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use lockkeeper::engine::{Keep, Line, Place, Registration};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{
-    Claim, ClaimId, Description, Error, ErrorKind, Holder, Require, Result, Token, Warning,
-};
+use lockkeeper::{Claim, ClaimId, Description, Error, ErrorKind, Holder, Require, Result, Token};
 
 use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::guardian::Care;
 pub use crate::guardian::Release;
 use crate::kill_after::Lasts;
-use crate::supervise::{Caution, Under};
+use crate::supervise::job::Announce;
 use crate::text::spoken;
+use crate::under::{Caution, Under};
+use crate::urls;
 
 /// Takes locks on one engine.
 pub trait Taker {
@@ -131,9 +131,9 @@ pub trait Holding: Under {
     /// What the system says.
     fn pass_on(&self) -> Result<Option<BorrowedFd<'_>>>;
 
-    /// Where a command's process says that it is there, before it becomes the command, if somebody
+    /// How a command's process says that it is there, before it becomes the command, if somebody
     /// wants to know.
-    fn announce(&self) -> Option<BorrowedFd<'_>> {
+    fn announce(&self) -> Option<Announce<'_>> {
         None
     }
 
@@ -180,19 +180,6 @@ pub fn ttl(choice: &Choice) -> Result<Option<Duration>, Failure> {
     Ok(EngineUrl::parse(&choice.url)?.take_duration("ttl")?)
 }
 
-/// How long the session lasts that the URL asks for, and the option that says so, where a session
-/// carries the holds.
-///
-/// # Errors
-/// When it is no duration, or the URL is none.
-pub fn session(url: &str) -> Result<Option<(Duration, &'static str)>> {
-    let mut url = EngineUrl::parse(url)?;
-    let Keep::Session { option, default } = Registration::of(&url.scheme)?.keep else {
-        return Ok(None);
-    };
-    Ok(Some((url.take_duration(option)?.unwrap_or(default), option)))
-}
-
 /// Something that is said about leases where locks do not end by a lease of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
@@ -214,13 +201,13 @@ pub fn idle(choice: &Choice, what: Idle) -> Option<String> {
         Idle::NoRenew => ("--no-renew".to_owned(), None),
     };
     let nothing = format!("{word} changes nothing on {}", engine.engine);
-    match engine.keep {
+    match engine.keep_of(&EngineUrl::parse(&choice.url).ok()?) {
         Keep::Kernel => Some(format!(
             "{nothing}: a lock lasts until the last process that has it open has ended"
         )),
         // A hold that is not renewed ends with what was proven of the session at its grant.
         Keep::Session { .. } => {
-            let (ttl, (session, option)) = (ttl?, session(&choice.url).ok()??);
+            let (ttl, (session, option)) = (ttl?, urls::session(&choice.url).ok()??);
             let (ttl, session) = (spoken(ttl), spoken(session));
             Some(format!(
                 "{nothing}: the session is the lease, {session} if the server grants it: give \
@@ -245,7 +232,7 @@ pub fn idle_options(choice: &Choice, ttl: Option<Duration>, no_renew: bool) -> V
 pub fn lasts(choice: &Choice, ttl: Duration) -> Result<Lasts, Failure> {
     // A scheme without an engine is refused where it is used.
     let Some((session, _)) =
-        registered(choice).ok().and_then(|_| session(&choice.url).transpose()).transpose()?
+        registered(choice).ok().and_then(|_| urls::session(&choice.url).transpose()).transpose()?
     else {
         return Ok(Lasts::Lease(ttl));
     };
@@ -300,14 +287,6 @@ pub fn check(choice: &Choice, option: Option<&str>) -> Result<(), Failure> {
         ))),
         (_, None) => Ok(engine.check(&EngineUrl::parse(&choice.url)?)?),
     }
-}
-
-/// What is worth changing about where the engine keeps its locks, as far as that can be seen before
-/// it is opened.
-pub fn warning(url: &str) -> Option<Warning> {
-    let scheme = url.split_once(':')?.0;
-    let engine = Registration::of(scheme).ok()?;
-    (engine.keep == Keep::Kernel).then(|| file::warning(url)).flatten()
 }
 
 /// Removes idle lock files; answers how many.

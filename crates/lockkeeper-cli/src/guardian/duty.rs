@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use super::wire::Care;
 use crate::args::run::OnLost;
 use crate::start::Moment;
-use crate::supervise::Why;
 use crate::supervise::stopping::Stopping;
+use crate::under::Why;
 
 /// How long whoever hired us may be silent after the command ended, before the lock is given back
 /// without a word.

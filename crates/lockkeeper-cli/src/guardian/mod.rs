@@ -8,6 +8,7 @@
 
 mod duty;
 mod line;
+mod noted;
 mod sheet;
 mod target;
 mod watch;
@@ -18,15 +19,14 @@ use std::ffi::OsString;
 use std::future::{Future, IntoFuture as _};
 use std::os::fd::AsFd as _;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lockkeeper::observe::{Observer, Seen};
+use lockkeeper::observe::Observer;
 use lockkeeper::url::EngineUrl;
 use lockkeeper::{
-    Acquire, Entry, Error, ErrorKind, Guard, Held, Kind, Locks, Mode, Name, Released, Result,
-    Ticks, TryAcquire,
+    Acquire, Entry, Error, ErrorKind, Guard, Held, Locks, Mode, Name, Released, Result, TryAcquire,
 };
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -35,18 +35,19 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 
 pub use self::duty::Times;
 use self::duty::{Event, Margins, NEWER};
-pub use self::line::{Heard, Line, read, send};
+pub use self::line::{Heard, Line, read};
+use self::noted::{Bell, Noted};
 pub use self::sheet::Sheet;
 use self::target::Target;
 use self::watch::Watch;
-pub use self::wire::{Care, Order, RELEASE, Release, Tell, WHO_HOLDS, started};
+pub use self::wire::{Care, Order, RELEASE, Release, Tell, WHO_HOLDS, announce};
 use self::wire::{ErrorWord, place, read_started};
-use crate::engine;
 use crate::failure::exit;
 use crate::kill_after::Lasts;
 use crate::start::moment;
-use crate::supervise::{Caution, Why, timeout};
-use crate::text::millis;
+use crate::supervise::timeout;
+use crate::under::{Caution, Why};
+use crate::urls;
 
 /// The argument that makes the program a guardian.
 pub const WORD: &str = "__guardian";
@@ -95,7 +96,7 @@ fn main() -> u8 {
         |name: &str| url.clone().and_then(|mut url| url.take_duration(name).ok().flatten());
     let request_timeout = option("request_timeout").unwrap_or(REQUEST_TIMEOUT);
     let session_asked =
-        engine::session(&order.url).ok().flatten().map_or(Duration::ZERO, |(session, _)| session);
+        urls::session(&order.url).ok().flatten().map_or(Duration::ZERO, |(session, _)| session);
     let noted = Arc::new(Noted { bell: Arc::clone(&bell), state: Mutex::default() });
     let waker = Waker::from(Arc::clone(&bell));
     Guardian {
@@ -117,8 +118,9 @@ fn main() -> u8 {
 /// What was inherited is not ours to keep, and nothing but a KILL ends us: the command must not
 /// outlive its guardian.
 fn settle_in() {
+    // By its number: not every C library has a function for it.
     // SAFETY: nothing was opened yet that has such a number.
-    unsafe { libc::close_range(3, u32::MAX, 0) };
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     use Signal::{
         SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1,
         SIGUSR2,
@@ -129,64 +131,6 @@ fn settle_in() {
     ] {
         // SAFETY: ignoring a signal runs no code of ours.
         _ = unsafe { signal(number, SigHandler::SigIgn) };
-    }
-}
-
-/// Rings when a future is to be polled again.
-struct Bell(EventFd);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        // Full means that it rings already.
-        _ = self.0.write(1);
-    }
-}
-
-/// What the library told about our claim.
-struct Noted {
-    bell: Arc<Bell>,
-    state: Mutex<Note>,
-}
-
-#[derive(Clone, Default)]
-struct Note {
-    /// How we stand in line, until it was told.
-    news: Vec<Tell>,
-    hold: Option<String>,
-}
-
-impl Noted {
-    fn with<T>(&self, change: impl FnOnce(&mut Note) -> T) -> T {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Observer for Noted {
-    fn seen(&self, _at: Ticks, _kind: Kind, _name: &Name, what: &Seen) {
-        match what {
-            Seen::InLine { ahead, holder, .. } => {
-                let holder = holder.as_deref().map(Into::into);
-                self.with(|note| {
-                    // Told again and again: the last one counts.
-                    note.news.retain(|tell| !matches!(tell, Tell::InLine { .. }));
-                    note.news.push(Tell::InLine { ahead: *ahead, holder });
-                });
-            }
-            // The deadline moved.
-            Seen::Renewed { .. } => {}
-            Seen::Unreachable { silent_for, why, .. } => {
-                let tell = Tell::Unreachable { silent_ms: millis(*silent_for), why: why.clone() };
-                self.with(|note| note.news.push(tell));
-            }
-            Seen::Reachable { .. } => self.with(|note| note.news.push(Tell::Reachable)),
-            Seen::Warned { warning } => {
-                let caution = Caution { id: warning.id.to_owned(), text: warning.text.clone() };
-                self.with(|note| note.news.push(Tell::Warning(caution)));
-            }
-            Seen::Got { hold, .. } => self.with(|note| note.hold = Some(hold.to_string())),
-            _ => return,
-        }
-        Arc::clone(&self.bell).wake();
     }
 }
 
@@ -220,6 +164,7 @@ impl Guardian {
             Ok(locks) => locks,
             Err(error) => return self.failed(&error),
         };
+        self.tell_unsafe(&locks);
         let lasts = self.lasts(&locks);
         let margins = match self.order.care.kill_after.of(lasts) {
             Ok(kill_after) => Margins::of(lasts.time(), kill_after, self.request_timeout),
@@ -248,6 +193,16 @@ impl Guardian {
     fn tell_news(&self) {
         for news in self.noted.with(|note| std::mem::take(&mut note.news)) {
             self.tell(&news);
+        }
+    }
+
+    /// Tells what connecting has shown and may give two holders. The rest is for `doctor`.
+    fn tell_unsafe(&self, locks: &Locks) {
+        const UNSAFE: [&str; 1] = ["sentinel-minority"];
+        let warnings = locks.describe().warnings.into_iter();
+        for warning in warnings.filter(|warning| UNSAFE.contains(&warning.id)) {
+            let id = warning.id.to_owned();
+            self.tell(&Tell::Warning(Caution { id, text: warning.text }));
         }
     }
 

@@ -1,16 +1,19 @@
 //! What `lockkeeper` and its guardian say to each other.
 
+use std::io;
+use std::os::fd::RawFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockkeeper::engine::Registration;
 use lockkeeper::{ClaimId, Ends, Entry, Error, ErrorKind, Holder, Identity, Kind, Mode, Token};
 use serde::{Deserialize, Serialize};
 
+use super::line::send;
 use crate::args::run::OnLost;
 use crate::args::values;
 use crate::kill_after::KillAfter;
-use crate::supervise::{Caution, Why};
 use crate::text::millis;
+use crate::under::{Caution, Why};
 
 /// The first message: what to take, and how to look after it. Holds the URL with its password; it
 /// is never printed.
@@ -105,6 +108,14 @@ pub const STARTED: u8 = b'S';
 pub fn started(own_group: bool, pid: i32) -> [u8; 6] {
     let [a, b, c, d] = pid.to_le_bytes();
     [STARTED, u8::from(own_group), a, b, c, d]
+}
+
+/// Sends it. Async-signal-safe: it is called between fork and exec.
+///
+/// # Errors
+/// The other end is closed; there is no room.
+pub fn announce(line: RawFd, own_group: bool, pid: i32) -> io::Result<()> {
+    send(line, &started(own_group, pid))
 }
 
 /// Reads such a message.

@@ -11,7 +11,7 @@ use lockkeeper::{Ability, Description, Entry, Error, ErrorKind, Kind, Warning};
 use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use super::{Opened, open_chosen};
+use super::{Opened, open_as_it_is, open_chosen, told};
 use crate::args::common::Global;
 use crate::args::others::Doctor;
 use crate::choice::Choice;
@@ -25,6 +25,8 @@ use crate::supervise::signals::{Came, Signals, die_of};
 use crate::supervise::timeout;
 use crate::text::{millis, shown, spoken};
 
+/// No lease is longer, whatever the engine grants.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Beside how many locks in use others of another layout are looked for.
 const LOOKED_BESIDE_MAX: usize = 100;
 /// How long the probe may take to give back what it has once a signal came.
@@ -131,7 +133,7 @@ fn reach(choice: Choice, probes: bool) -> Result<(Opened, Vec<Warning>), Failure
     let stage = Arc::new(AtomicU8::new(LOOKING));
     let at = stage.clone();
     let work = move || {
-        let found = look(choice, || {
+        let found = look(choice, probes, || {
             probes
                 && at
                     .compare_exchange(LOOKING, PROBING, Ordering::AcqRel, Ordering::Acquire)
@@ -180,13 +182,20 @@ fn ended_by(came: Came) -> ! {
     std::process::exit(i32::from(Status::Killed(came.signal as i32).code()))
 }
 
-fn look(choice: Choice, probes: impl FnOnce() -> bool) -> Result<(Opened, Vec<Warning>), Failure> {
-    let opened = open_chosen(choice)?;
+/// `touches`: what a lock needs may be made. `probes` is asked once it is time to take one.
+fn look(
+    choice: Choice,
+    touches: bool,
+    probes: impl FnOnce() -> bool,
+) -> Result<(Opened, Vec<Warning>), Failure> {
+    let opened = if touches { open_chosen(choice)? } else { open_as_it_is(choice)? };
     // Being there is not enough: it must answer, too. An engine that cannot list is asked about one
     // name.
     let mut found = Vec::new();
     if opened.locks.describe().can.has(Ability::List) {
-        found = beside(&opened, &opened.locks.list("")?);
+        let (entries, missing) = told(opened.locks.list(""))?;
+        found = beside(&opened, &entries);
+        found.extend(missing.map(|why| Warning { id: "not-all-answer", text: why.message }));
     } else {
         match opened.locks.status(Kind::Lock, "lockkeeper/doctor") {
             // It answers. Rights may go by name, and only a probe shows whether a lock can be had.
@@ -329,8 +338,12 @@ fn words(about: &Description, choice: &Choice) -> String {
         |t| format!("{} after one was stopped", recovery(t)),
     );
     text += &format!("recovery  {} after a holder died, {stopped}\n", recovery(about.recovery));
-    text += "limits    names and labels of 1 KiB, 65535 permits, leases from 200ms to 24h\n";
     let can = &about.can;
+    let permits = if can.has(Ability::Permits) { "65535 permits, " } else { "" };
+    let longest = about.max_ttl.filter(|longest| *longest < LEASE_MAX);
+    let longest = longest.map_or_else(|| "24h".to_owned(), spoken);
+    text +=
+        &format!("limits    names and labels of 1 KiB, {permits}leases from 200ms to {longest}\n");
     let cannot = [
         (can.has(Ability::Shared), "shared mode"),
         (can.has(Ability::Upgrade), "upgrades"),

@@ -5,7 +5,7 @@ use std::io::stdout;
 
 use lockkeeper::{Name, Warning};
 
-use super::{Opened, all_read, open, table};
+use super::{Opened, all_read, open, table, told};
 use crate::args::common::{self, Global};
 use crate::args::others::{Ls, Status};
 use crate::failure::Failure;
@@ -20,7 +20,9 @@ use crate::text::shown;
 /// What the engine says.
 pub fn ls(global: &Global, args: &Ls) -> Result<u8, Failure> {
     let opened = open(global)?;
-    let (entries, unreadable) = opened.sorted_out(opened.locks.list(&args.prefix)?);
+    let (told, missing) = told(opened.locks.list(&args.prefix))?;
+    let (entries, mut unreadable) = opened.sorted_out(told);
+    unreadable.extend(missing);
     let text = if global.json {
         entries.iter().map(|e| line(&EntryJson::new(e, opened.engine)) + "\n").collect()
     } else {

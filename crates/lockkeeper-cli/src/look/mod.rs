@@ -4,15 +4,17 @@
 pub mod change;
 pub mod doctor;
 pub mod list;
+pub mod schema;
 pub mod table;
 pub mod watch;
 
 use lockkeeper::blocking::Locks;
-use lockkeeper::{Ability, Entry, ErrorKind, Kind, Name};
+use lockkeeper::{Ability, Entry, Error, ErrorKind, Kind, Name};
 
 use crate::args::common::Global;
 use crate::choice::Choice;
 use crate::failure::Failure;
+use crate::urls;
 
 /// The chosen engine, opened.
 pub struct Opened {
@@ -28,6 +30,20 @@ pub struct Opened {
 /// What the choice or the engine says.
 pub fn open(global: &Global) -> Result<Opened, Failure> {
     open_chosen(Choice::make(global)?)
+}
+
+/// What there is, and why that is not all: a part of the store may not answer.
+///
+/// # Errors
+/// Nothing is known.
+pub fn told(told: Result<Vec<Entry>, Error>) -> Result<(Vec<Entry>, Option<Failure>), Failure> {
+    match told {
+        Ok(entries) => Ok((entries, None)),
+        Err(error) => match error.partial().map(<[Entry]>::to_vec) {
+            Some(entries) => Ok((entries, Some(error.into()))),
+            None => Err(error.into()),
+        },
+    }
 }
 
 /// Says what cannot be read: the last of it is what the program ends with.
@@ -47,8 +63,21 @@ pub fn all_read(mut unreadable: Vec<Failure>, global: &Global) -> Result<(), Fai
 /// # Errors
 /// What the engine says.
 pub fn open_chosen(choice: Choice) -> Result<Opened, Failure> {
-    let locks = Locks::open(&choice.url)
-        .map_err(|e| Failure::from(e).engine(Some(choice.engine().to_owned())))?;
+    let url = choice.url.clone();
+    open_at(&url, choice)
+}
+
+/// The same for whoever only looks: nothing is made where locks would be kept.
+///
+/// # Errors
+/// What the engine says: that it is not there, too.
+pub fn open_as_it_is(choice: Choice) -> Result<Opened, Failure> {
+    open_at(&urls::making_nothing(&choice.url), choice)
+}
+
+fn open_at(url: &str, choice: Choice) -> Result<Opened, Failure> {
+    let locks =
+        Locks::open(url).map_err(|e| Failure::from(e).engine(Some(choice.engine().to_owned())))?;
     for require in &choice.require {
         locks.require(*require)?;
     }

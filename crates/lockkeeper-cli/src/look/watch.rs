@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::engine::Registration;
-use lockkeeper::{Entry, Error, Holder, Waiter};
+use lockkeeper::{Entry, Holder, Waiter};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use self::screen::Screen;
-use super::{open_chosen, says};
+use super::{open_chosen, says, told};
 use crate::args::common::Global;
 use crate::args::others::Watch;
 use crate::args::suggest;
@@ -52,15 +52,17 @@ pub fn watch(global: &Global, args: &Watch) -> Result<u8, Failure> {
     } else {
         Box::new(Lines {
             before: None,
-            unreadable: Vec::new(),
+            not_all: false,
+            said: Vec::new(),
             engine: engine_of(&choice),
             json: global.json,
         })
     };
-    let (latest, told) = follow(choice, args.prefix.clone())?;
+    let (latest, news) = follow(choice, args.prefix.clone())?;
     loop {
         if let Some(state) = latest.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            view.show(state?)?;
+            let (state, missing) = state?;
+            view.show(state, missing)?;
         }
         while let Some(came) = signals.next() {
             match came.signal {
@@ -78,14 +80,14 @@ pub fn watch(global: &Global, args: &Watch) -> Result<u8, Failure> {
         }
         view.tick()?;
         let keys = view.keys();
-        let fds = [Some(signals.as_fd()), Some(told.as_fd()), keys];
+        let fds = [Some(signals.as_fd()), Some(news.as_fd()), keys];
         let mut fds: Vec<_> =
             fds.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         _ = poll(&mut fds, timeout([left, Some(TICK)].into_iter().flatten().min()));
         let is_ready = |at: usize| fds.get(at).and_then(PollFd::any) == Some(true);
-        let (news, typed) = (is_ready(1), is_ready(2));
-        if news {
-            _ = (&told).read(&mut [0; 64]);
+        let (is_new, typed) = (is_ready(1), is_ready(2));
+        if is_new {
+            _ = (&news).read(&mut [0; 64]);
         }
         if typed && view.is_told_to_end() {
             return Ok(0);
@@ -108,7 +110,10 @@ fn word(word: &str) -> String {
     suggest::word(word.as_ref())
 }
 
-type Latest = Arc<Mutex<Option<Result<Vec<Entry>, Failure>>>>;
+/// What there is, and why that is not all.
+type State = (Vec<Entry>, Option<Failure>);
+
+type Latest = Arc<Mutex<Option<Result<State, Failure>>>>;
 
 /// The engine's name; a scheme without one is refused when it is opened.
 fn engine_of(choice: &Choice) -> &'static str {
@@ -121,9 +126,9 @@ fn follow(choice: Choice, prefix: String) -> Result<(Latest, PipeReader), Failur
     let latest = Latest::default();
     let failed =
         |e: std::io::Error| Failure::internal(format!("changes cannot be waited for: {e}"));
-    let (told, mut tell) = pipe().map_err(failed)?;
+    let (news, mut tell) = pipe().map_err(failed)?;
     let into = Arc::clone(&latest);
-    let mut keep = move |state: Result<Vec<Entry>, Failure>| {
+    let mut keep = move |state: Result<State, Failure>| {
         let over = state.is_err();
         let mut kept: MutexGuard<'_, _> = into.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = Some(state);
@@ -134,18 +139,18 @@ fn follow(choice: Choice, prefix: String) -> Result<(Latest, PipeReader), Failur
         let opened = open_chosen(choice);
         let watch = opened.and_then(|opened| Ok((opened.locks.watch(&prefix)?, opened)));
         match watch {
-            Ok((mut watch, _opened)) => while keep(watch.next().map_err(Failure::from)) {},
+            Ok((mut watch, _opened)) => while keep(told(watch.next())) {},
             Err(failure) => _ = keep(Err(failure)),
         }
     };
     std::thread::Builder::new().name("watch".to_owned()).spawn(work).map_err(failed)?;
-    Ok((latest, told))
+    Ok((latest, news))
 }
 
 /// How it is shown.
 trait View {
-    /// What the engine knows now.
-    fn show(&mut self, state: Vec<Entry>) -> Result<(), Failure>;
+    /// What the engine knows now, and why that is not all.
+    fn show(&mut self, state: Vec<Entry>, missing: Option<Failure>) -> Result<(), Failure>;
 
     /// Time has passed.
     fn tick(&mut self) -> Result<(), Failure> {
@@ -176,8 +181,10 @@ fn write(text: &str) -> Result<(), Failure> {
 /// A line for every change.
 struct Lines {
     before: Option<Vec<Entry>>,
-    /// What was said about records that cannot be read.
-    unreadable: Vec<String>,
+    /// Some did not answer then.
+    not_all: bool,
+    /// What was said about records that cannot be read, and names that are not told.
+    said: Vec<String>,
     engine: &'static str,
     json: bool,
 }
@@ -202,12 +209,17 @@ struct Change<'a> {
 }
 
 impl View for Lines {
-    fn show(&mut self, mut state: Vec<Entry>) -> Result<(), Failure> {
-        self.say_unreadable(&state);
-        keep_known(self.before.as_deref().unwrap_or_default(), &mut state);
+    fn show(&mut self, mut state: Vec<Entry>, missing: Option<Failure>) -> Result<(), Failure> {
+        let before = self.before.as_deref().unwrap_or_default();
+        keep_known(before, &mut state);
+        let not_all = missing.is_some();
+        if not_all {
+            keep_missing(before, &mut state);
+        }
+        self.say(&state, missing);
         let at = rfc3339(SystemTime::now());
         let mut text = String::new();
-        for change in changes(self.before.as_deref(), &state) {
+        for change in changes(self.before.as_deref(), self.not_all, &state) {
             let (name, kind) = (change.entry.name.as_str(), change.entry.kind.as_str());
             if self.json {
                 let who = HolderJson::from(&change.who);
@@ -230,26 +242,26 @@ impl View for Lines {
                 );
             }
         }
-        self.before = Some(state);
+        (self.before, self.not_all) = (Some(state), not_all);
         if text.is_empty() { Ok(()) } else { write(&text) }
     }
 }
 
 impl Lines {
-    /// Says once which records cannot be read: nothing is known of what happens there.
-    fn say_unreadable(&mut self, state: &[Entry]) {
-        let now: Vec<Error> = state
-            .iter()
-            .filter_map(|e| e.readable().err())
-            .map(|e| e.engine(self.engine))
-            .collect();
-        let texts: Vec<String> = now.iter().map(ToString::to_string).collect();
-        for (error, _) in
-            now.into_iter().zip(&texts).filter(|(_, text)| !self.unreadable.contains(text))
-        {
-            Failure::from(error).print(self.json);
+    /// Says once which records cannot be read, and what is missing: nothing is known of what
+    /// happens there.
+    fn say(&mut self, state: &[Entry], missing: Option<Failure>) {
+        let unreadable = state.iter().filter_map(|e| e.readable().err());
+        let unreadable = unreadable.map(|error| Failure::from(error.engine(self.engine)));
+        let (now, mut said) = (unreadable.chain(missing), Vec::new());
+        for failure in now {
+            let text = failure.to_string();
+            if !self.said.contains(&text) {
+                failure.print(self.json);
+            }
+            said.push(text);
         }
-        self.unreadable = texts;
+        self.said = said;
     }
 }
 
@@ -278,9 +290,20 @@ fn keep_known(before: &[Entry], state: &mut [Entry]) {
     }
 }
 
+/// The same of names that are not told: they may be where nobody answers. Who let go elsewhere is
+/// told of once all answer again.
+fn keep_missing(before: &[Entry], state: &mut Vec<Entry>) {
+    for old in before {
+        if !state.iter().any(|entry| entry.kind == old.kind && entry.name == old.name) {
+            state.push(old.clone());
+        }
+    }
+}
+
 /// What happened between two states. Who holds in the first one is held: nobody saw when it was
-/// granted. The same where a record could not be read before.
-fn changes<'a>(before: Option<&'a [Entry]>, now: &'a [Entry]) -> Vec<Change<'a>> {
+/// granted. The same where a record could not be read before, and of a name that was not among them
+/// when they were `not_all`.
+fn changes<'a>(before: Option<&'a [Entry]>, not_all: bool, now: &'a [Entry]) -> Vec<Change<'a>> {
     let (is_first, before) = (before.is_none(), before.unwrap_or_default());
     let find =
         |all: &'a [Entry], e: &Entry| all.iter().find(|o| o.kind == e.kind && o.name == e.name);
@@ -309,7 +332,7 @@ fn changes<'a>(before: Option<&'a [Entry]>, now: &'a [Entry]) -> Vec<Change<'a>>
         let holders = old.map_or(&[][..], |o| &o.holders);
         let waiters = old.map_or(&[][..], |o| &o.waiters);
         for holder in new.holders.iter().filter(|h| !holders.iter().any(|o| same(h, o))) {
-            let is_seen = !is_first && old.is_none_or(|o| o.unreadable.is_none());
+            let is_seen = !is_first && old.map_or(!not_all, |o| o.unreadable.is_none());
             let event = if is_seen { "granted" } else { "held" };
             found.push(Change { event, entry: new, who: holder.clone() });
         }
@@ -341,7 +364,7 @@ fn as_holder(waiter: &Waiter) -> Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper::{ErrorKind, Kind, Name, Token};
+    use lockkeeper::{Error, ErrorKind, Kind, Name, Token};
 
     fn holder(pid: u32, token: u64) -> Holder {
         let mut holder = Holder::default();
@@ -362,7 +385,7 @@ mod tests {
     }
 
     fn between(before: &[Entry], now: &[Entry]) -> Vec<(&'static str, Option<u32>)> {
-        changes(Some(before), now).into_iter().map(|c| (c.event, c.who.pid)).collect()
+        changes(Some(before), false, now).into_iter().map(|c| (c.event, c.who.pid)).collect()
     }
 
     #[test]
@@ -389,9 +412,23 @@ mod tests {
     #[test]
     fn who_held_before_we_looked_holds_and_is_not_granted_now() {
         let now = entry(vec![holder(1, 1)], vec![waiter(2)]);
-        let first: Vec<_> = changes(None, &now).into_iter().map(|c| (c.event, c.who.pid)).collect();
-        assert_eq!(first, [("held", Some(1)), ("waiting", Some(2))]);
+        let told = |before, not_all| -> Vec<_> {
+            changes(before, not_all, &now).into_iter().map(|c| (c.event, c.who.pid)).collect()
+        };
+        assert_eq!(told(None, false), [("held", Some(1)), ("waiting", Some(2))]);
+        assert_eq!(told(Some(&[]), true), [("held", Some(1)), ("waiting", Some(2))]);
         assert_eq!(between(&[], &now), [("granted", Some(1)), ("waiting", Some(2))]);
+    }
+
+    #[test]
+    fn who_holds_a_name_that_is_not_told_was_not_seen_to_let_go() {
+        let mut before = entry(vec![holder(1, 1)], vec![]);
+        let mut gone = Entry::new(Kind::Lock, Name::new("b").unwrap());
+        gone.holders = vec![holder(2, 2)];
+        before.push(gone);
+        let mut now = entry(vec![holder(3, 3)], vec![]);
+        keep_missing(&before, &mut now);
+        assert_eq!(between(&before, &now), [("released", Some(1)), ("granted", Some(3))]);
     }
 
     #[test]

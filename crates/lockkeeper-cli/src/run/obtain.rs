@@ -62,6 +62,7 @@ impl Ask<'_> {
     pub fn obtain(&self, signals: &Signals, words: &mut Words) -> Obtained {
         let until = self.patience.map(|p| self.since + p);
         let mut pause = Duration::from_millis(50);
+        let mut before = None;
         let give_up = until
             .map(|until| until.max(self.since + ONCE))
             .or(self.reach.map(|reach| self.since + reach));
@@ -74,9 +75,13 @@ impl Ask<'_> {
             let left = until.or(give_up).map(|end| end.saturating_sub(moment()));
             let too_late = left.is_some_and(|left| left <= LAST);
             if error.kind() != ErrorKind::Unreachable || !error.is_temporary() || too_late {
-                return Obtained::Failed(error);
+                // A try that the end of the time cut off does not say why; the one before it did.
+                let cut_off =
+                    error.kind() == ErrorKind::Unreachable && left == Some(Duration::ZERO);
+                return Obtained::Failed(before.filter(|_| cut_off).unwrap_or(error));
             }
             words.detail(|| format!("{error}; trying again"));
+            before = Some(error);
             // The last try still has time for an answer.
             let until = moment() + left.map_or(pause, |left| pause.min(left - LAST));
             if let Some(came) = stay(signals, until) {

@@ -16,7 +16,8 @@ use crate::json::Report;
 use crate::start::Moment;
 use crate::supervise::job::{Job, Plan, Start, Status, become_command, signal_name};
 use crate::supervise::signals::Signals;
-use crate::supervise::{Ended, News, Orders, Under, Why, look_after};
+use crate::supervise::{Ended, News, Orders, look_after};
+use crate::under::{Under, Why};
 
 /// A command, and what it is to run under.
 pub struct Task<'a> {

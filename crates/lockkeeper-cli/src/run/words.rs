@@ -12,8 +12,8 @@ use crate::json::{self, Event, Report};
 use crate::out;
 use crate::start::{Moment, moment};
 use crate::supervise::terminal::{Terminal, width};
-use crate::supervise::{Caution, Why};
 use crate::text::{millis, shown, spoken};
+use crate::under::{Caution, Why};
 
 /// A terminal's line appears after so long, so that a short wait does not flicker.
 const LIVE_AFTER: Duration = Duration::from_millis(200);

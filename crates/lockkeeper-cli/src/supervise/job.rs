@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -16,7 +16,6 @@ use super::group::{self, Minded};
 use super::signals::{Before, stop_by};
 use super::terminal::{Terminal, in_pipeline};
 use crate::failure::exit;
-use crate::guardian;
 
 /// What to start.
 pub struct Start<'a> {
@@ -26,8 +25,17 @@ pub struct Start<'a> {
     pub environment: &'a [(&'static str, Option<OsString>)],
     /// A descriptor to leave open in the command, at a number that scripts do not use.
     pub inherit: Option<BorrowedFd<'a>>,
-    /// Where the command's process says that it is there, before it becomes the command.
-    pub announce: Option<BorrowedFd<'a>>,
+    /// How the command's process says that it is there, before it becomes the command.
+    pub announce: Option<Announce<'a>>,
+}
+
+/// How a process that is about to become a command says so.
+#[derive(Clone, Copy)]
+pub struct Announce<'a> {
+    /// Where to.
+    pub line: BorrowedFd<'a>,
+    /// Says whether it leads a group, and its process id; makes only async-signal-safe calls.
+    pub say: fn(RawFd, bool, i32) -> io::Result<()>,
 }
 
 /// How a process ended.
@@ -120,8 +128,8 @@ impl Job {
         }
         let children = if own_group { Vec::new() } else { group::children() };
         let tty = plan.terminal.as_ref().filter(|_| own_group && plan.in_front).map(Terminal::raw);
-        let inherit = start.inherit.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
-        let announce = start.announce.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
+        let inherit = start.inherit.map(|fd| fd.as_raw_fd());
+        let announce = start.announce.map(|to| (to.line.as_raw_fd(), to.say));
         // SAFETY: the closure makes only async-signal-safe calls and does not allocate.
         unsafe {
             command.pre_exec(move || {
@@ -135,8 +143,8 @@ impl Job {
                 if let Some(fd) = inherit {
                     leave_open(fd);
                 }
-                if let Some(line) = announce {
-                    guardian::send(line, &guardian::started(own_group, getpid().as_raw()))?;
+                if let Some((line, say)) = announce {
+                    say(line, own_group, getpid().as_raw())?;
                 }
                 before.restore();
                 Ok(())
@@ -292,7 +300,7 @@ impl Job {
 /// Becomes the command; returns only what kept it from being executed.
 pub fn become_command(start: &Start<'_>, before: Before) -> io::Error {
     let mut command = command(start);
-    let inherit = start.inherit.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
+    let inherit = start.inherit.map(|fd| fd.as_raw_fd());
     // SAFETY: the closure makes only async-signal-safe calls and does not allocate.
     unsafe {
         command.pre_exec(move || {

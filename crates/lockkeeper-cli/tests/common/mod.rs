@@ -163,7 +163,12 @@ pub fn finish(command: &mut Command) -> Ran {
     finish_within(command, PATIENCE)
 }
 
-/// The same with another patience.
+/// Runs lockkeeper on this engine to its end.
+pub fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
+    finish(place.lk(args).env("LOCKKEEPER_URL", url))
+}
+
+/// As [`finish`], with another patience.
 pub fn finish_within(command: &mut Command, patience: Duration) -> Ran {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let pid = i32::try_from(child.id()).expect("a pid");

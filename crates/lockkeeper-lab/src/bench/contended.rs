@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::measure::{Row, pairs};
+use super::measure::{Pairs, Row, pairs};
 use super::{Subject, text};
 
 /// One more turn inside a hold, beside a lock of the runtime's own.
@@ -41,14 +41,11 @@ pub(crate) fn one_name(subject: &Subject) -> Result<Vec<Row>, String> {
         (subject.locks.mutex(subject.name("hot")), subject.strict.mutex(subject.name("cold")));
     let passing = |batch| subject.runtime.block_on(hammer(&with, TASKS, batch));
     let strict = |batch| subject.runtime.block_on(hammer(&without, TASKS, batch));
-    let both = pairs(subject.time, TASKS * 32, passing, strict)?;
-    let turned =
-        super::measure::Pairs(both.0.iter().map(|(with, without)| (*without, *with)).collect());
-    let target = subject.hand_off_target();
-    let mut with = subject.row("one-name", TASKS).measured(&both).beside("hand-off 0", target);
-    // As a ratio of rates, which is what the target says.
+    let both = pairs(subject.time, TASKS * 16, passing, strict)?;
+    let with = subject.row("one-name", TASKS).rates(&both);
+    let with = with.beside("hand-off 0", subject.hand_off_target());
+    let turned = Pairs(both.0.iter().map(|(with, without)| (*without, *with)).collect());
     let rates = subject.row("one-name-no-handoff", TASKS).measured(&turned);
-    (with.ratio, with.spread) = (rates.ratio, rates.spread);
     Ok(vec![with, Row { ratio: Some(1.0), spread: None, ..rates.beside("itself", "-") }])
 }
 

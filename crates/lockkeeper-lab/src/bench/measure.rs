@@ -46,6 +46,13 @@ impl Row {
         self
     }
 
+    /// The same with a ratio of rates: ours to the other's.
+    pub(crate) fn rates(self, pairs: &Pairs) -> Self {
+        let turned = Pairs(pairs.0.iter().map(|(ours, floor)| (*floor, *ours)).collect());
+        let of_rates = Self::default().measured(&turned);
+        Self { ratio: of_rates.ratio, spread: of_rates.spread, ..self.measured(pairs) }
+    }
+
     /// What the floor is called, and the target.
     pub(crate) fn beside(mut self, floor: &'static str, target: &'static str) -> Self {
         (self.floor, self.target) = (floor, target);
@@ -105,6 +112,8 @@ mod tests {
         let row = Row::default().measured(&pairs);
         assert_eq!((row.ratio, row.p50_us, row.floor_p50_us), (Some(3.0), 4.0, Some(1.0)));
         assert_eq!(row.spread, Some((2.0, 4.0)));
+        let row = Row::default().rates(&pairs);
+        assert_eq!((row.ratio, row.p50_us, row.floor_p50_us), (Some(1.0 / 3.0), 4.0, Some(1.0)));
     }
 
     #[test]

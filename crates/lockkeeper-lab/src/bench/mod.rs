@@ -245,6 +245,11 @@ impl Subject {
         self.lab.hand_off_target()
     }
 
+    /// Whether its server was started for this.
+    pub(crate) fn is_on_its_own(&self) -> bool {
+        self.server.is_some()
+    }
+
     /// A name of this measurement.
     pub(crate) fn name(&self, last: &str) -> String {
         format!("{}/{last}", self.own)

@@ -66,8 +66,8 @@ impl<'a> Printer<'a> {
     pub(super) fn end(&mut self) {
         if self.printed && !self.json {
             let text = "RATIO: median of neighbouring measurements, ours to the floor (one-name: \
-                        the rate to that without hand-off; places: share of a processor). SPREAD: \
-                        10th to 90th percentile.";
+                        the rate to that without hand-off; version-column, bystander: of rates; \
+                        places: share of a processor). SPREAD: 10th to 90th percentile.";
             let _ = writeln!(self.out, "{text}");
         }
     }

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use lockkeeper::text::printable;
 
-use super::class::Class;
 use super::files::check_files;
 use super::print::{print, print_json};
-use super::report::Options;
+use crate::judge::{Class, Options};
 
 const HELP: &str = "\
 Judges histories of locks: who held what, when, with which token.

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
-use super::checker::Checker;
-use super::report::{Client, Options, Report};
 use crate::history::{EXTENSION, Item, Merge, ReadError, Reader, Record, Role, State, What};
+use crate::judge::{Checker, Client, Options, Report, ns};
 
 /// Why files could not be judged.
 #[derive(Debug)]
@@ -102,8 +101,7 @@ impl From<ReadError> for CheckError {
 /// nothing is judged.
 pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Report, CheckError> {
     let paths = expand(paths)?;
-    let mut merge =
-        Merge::open(&paths, u64::try_from(options.skew.as_nanos()).unwrap_or(u64::MAX))?;
+    let mut merge = Merge::open(&paths, ns(options.skew))?;
     each_once(&merge, &paths)?;
     if merge.several_machines() && options.skew.is_zero() {
         return Err(CheckError::SeveralMachines);

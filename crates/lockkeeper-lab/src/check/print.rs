@@ -6,8 +6,7 @@ use std::path::Path;
 use lockkeeper::text::{json_line, printable};
 use serde_json::{Map, Value, json};
 
-use super::class::Class;
-use super::report::{Report, Violation};
+use crate::judge::{Class, Report, Violation};
 
 /// Writes the report for people: what was read, a table of classes, each described violation with
 /// its records.
@@ -257,8 +256,8 @@ fn rfc3339(unix_ns: i64, at: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Counts;
     use super::*;
+    use crate::judge::Counts;
 
     #[test]
     fn moments_are_utc_and_leap_days_are_days() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::need::Need;
 use super::quiet::Quiet;
 use super::subject::Subject;
-use super::trial::Trial;
+use super::trial::{Story, Trial};
 
 pub use super::cases::cases;
 
@@ -107,6 +107,7 @@ fn attempt(limit: Duration, case: &Case, subject: impl FnOnce() -> Subject) -> O
         .enable_all()
         .build()
         .expect("a runtime can be started");
+    let story = Arc::<Story>::default();
     let whole = async {
         let subject = subject();
         let locks =
@@ -117,7 +118,7 @@ fn attempt(limit: Duration, case: &Case, subject: impl FnOnce() -> Subject) -> O
         let shown = locks.status(lockkeeper::Kind::Lock, "shown").await;
         let shows = about.can.has(Ability::List)
             || !shown.is_err_and(|error| error.kind() == lockkeeper::ErrorKind::Unsupported);
-        let trial = Arc::new(Trial::new(subject, about, shows));
+        let trial = Arc::new(Trial::new(subject, about, shows, story.clone()));
         let missing =
             case.needs.iter().find(|need| !need.is_met(&trial.about, &trial.subject, shows));
         if let Some(need) = missing {
@@ -136,7 +137,11 @@ fn attempt(limit: Duration, case: &Case, subject: impl FnOnce() -> Subject) -> O
     // A runtime that is dropped by a panic waits for its threads for as long as they take.
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(timed)));
     runtime.shutdown_timeout(ENDS_WITHIN);
-    outcome.unwrap_or_else(|panic| Outcome::Broken(text_of(&*panic)))
+    let outcome = outcome.unwrap_or_else(|panic| Outcome::Broken(text_of(&*panic)));
+    if matches!(outcome, Outcome::Broken(_)) {
+        story.tell();
+    }
+    outcome
 }
 
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {

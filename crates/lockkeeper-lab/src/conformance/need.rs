@@ -48,6 +48,8 @@ pub enum Need {
     Tokens,
     /// Holds that pass inside a process.
     HandOff,
+    /// Statements for transactions of the caller's own.
+    Statements,
     /// Leases of a hold's own.
     Leases,
     /// Other processes, and a program that takes locks there.
@@ -79,6 +81,7 @@ impl Need {
             Self::WriterTurns => "turns for writers",
             Self::Tokens => "fencing tokens",
             Self::HandOff => "local hand-off",
+            Self::Statements => "statements for transactions",
             Self::Leases => "leases of a hold's own",
             Self::Processes => "other processes",
             Self::Wipe => "a way to wipe the store",
@@ -106,6 +109,7 @@ impl Need {
             Self::WriterTurns => can.has(Ability::WriterTurns),
             Self::Tokens => about.fenced,
             Self::HandOff => about.hand_off,
+            Self::Statements => can.has(Ability::Statements),
             Self::Leases => about.expiry.is_per_hold(),
             Self::Processes => subject.url.is_some() && subject.helper.is_some(),
             Self::Wipe => subject.wipe.is_some(),
@@ -129,6 +133,10 @@ impl Need {
             Self::Status => locks.status(Kind::Lock, name).await.err(),
             Self::Force => locks.force_release(Kind::Lock, name).await.err(),
             Self::Delay => locks.mutex(name).lock().lock_delay(Duration::from_secs(1)).await.err(),
+            Self::Statements => {
+                let guard = locks.mutex(name).lock().await.expect("it is free");
+                guard.statement().await.err()
+            }
             Self::Tokens => {
                 assert_eq!(
                     locks.require(Require::Fenced).err().map(|e| e.kind()),

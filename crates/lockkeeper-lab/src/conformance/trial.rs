@@ -1,11 +1,14 @@
 //! One run of one case: its subject, names of its own, and what cases do again and again.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::test_util::{Residue, residue};
-use lockkeeper::{Builder, Description, Entry, Kind, Locks};
+use lockkeeper::{Builder, Description, Entry, Kind, Locks, Name, Ticks};
 
 use super::helper::Helper;
 use super::subject::Subject;
@@ -22,13 +25,45 @@ pub struct Trial {
     /// there.
     shows: bool,
     id: String,
+    story: Arc<Story>,
+}
+
+/// What happened last in this process, for whoever reads why a case failed.
+#[derive(Debug, Default)]
+pub(super) struct Story(Mutex<VecDeque<String>>);
+
+/// How much of it is told.
+const TOLD: usize = 24;
+
+impl Observer for Story {
+    fn seen(&self, at: Ticks, kind: Kind, name: &Name, what: &Seen) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() == TOLD {
+            last.pop_front();
+        }
+        last.push_back(format!("{at:?} {kind:?} {name}: {what:?}"));
+    }
+}
+
+impl Story {
+    /// Tells it.
+    pub(super) fn tell(&self) {
+        for line in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            eprintln!("{line}");
+        }
+    }
 }
 
 impl Trial {
-    pub(super) fn new(subject: Subject, about: Description, shows: bool) -> Self {
+    pub(super) fn new(
+        subject: Subject,
+        about: Description,
+        shows: bool,
+        story: Arc<Story>,
+    ) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let id = format!("t{:x}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Self { subject, about, shows, id }
+        Self { subject, about, shows, id, story }
     }
 
     /// A name that no other trial uses.
@@ -48,7 +83,8 @@ impl Trial {
 
     /// A fresh client of the store with settings of its own.
     pub async fn open_with(&self, change: impl FnOnce(Builder) -> Builder) -> Locks {
-        let opened = (self.subject.open)(change(Locks::builder())).await;
+        let builder = Locks::builder().observer(self.story.clone());
+        let opened = (self.subject.open)(change(builder)).await;
         opened.expect("the store can be opened")
     }
 

@@ -67,6 +67,7 @@ impl Late<'_> {
             left,
             accepted,
             rejected,
+            repeats: 0,
             seconds,
         })
     }

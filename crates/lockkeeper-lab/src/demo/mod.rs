@@ -1,11 +1,13 @@
 //! `lockkeeper demo oversell`: the overselling story, with real processes. `contenders` is the
 //! other demo.
 //!
-//! `mod` tells the story, `act` plays acts 1 to 3 and `late` act 4, `worker` is what each process
-//! does, `stock` is the record that they sell from, `show` is what people and programs see of it.
+//! `mod` tells the story, `act` plays acts 1 to 3 and 6, `late` act 4 and `failover` act 5,
+//! `worker` is what each process does, `stock` is the record that they sell from, `show` is what
+//! people and programs see of it.
 
 mod act;
 pub mod contenders;
+pub(crate) mod failover;
 mod late;
 mod progress;
 mod show;
@@ -34,6 +36,8 @@ pub(crate) const HELPER: &str = "demo";
 const STOCK_MAX: u64 = 100_000;
 const WORKERS_MAX: u32 = 64;
 const ORDERS_MAX: u32 = 100_000;
+/// How many sell in act 6: few, some and many at once.
+const SIZES: [u32; 3] = [2, 8, 32];
 
 /// What to play.
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ pub struct Options {
     pub url: String,
     /// How many pieces there are.
     pub stock: u64,
+    /// The URL of the database that the stock is in; `None`: where the lock is, or in a file.
+    pub store: Option<String>,
     /// How many processes sell them.
     pub workers: u32,
     /// How many customers want one.
@@ -55,7 +61,8 @@ pub struct Options {
 impl Options {
     /// The story as it is told when nothing else is asked for.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), stock: 50, workers: 8, orders: 400, json: false, program: None }
+        let (stock, workers, orders) = (50, 8, 400);
+        Self { url: url.into(), stock, store: None, workers, orders, json: false, program: None }
     }
 
     fn check(&self) -> Result<()> {
@@ -69,6 +76,25 @@ impl Options {
         }
         if !(1..=ORDERS_MAX).contains(&orders) {
             return wrong(format!("--orders {orders} is not between 1 and {ORDERS_MAX}"));
+        }
+        if let Some(store) = &self.store {
+            let registered = engines::registration(store)?;
+            registered.check(&EngineUrl::parse(store)?)?;
+            let engine = registered.engine;
+            let is_built = engines::all().any(|lab| lab.engine() == engine);
+            if !is_built || !engines::of(store).shelf().has_versions() {
+                return wrong(format!(
+                    "--stock takes how many pieces there are, or the URL of a database that they \
+                     are kept in, and {engine} is none"
+                ));
+            }
+            if engines::of(store).shelf().place(store, "any").is_none() {
+                return wrong(
+                    "--stock: the demo's own connection speaks no TLS: name a server of this \
+                     machine, or add sslmode=disable where the network is trusted"
+                        .to_owned(),
+                );
+            }
         }
         let registered = engines::registration(&self.url)?;
         if registered.keep == Keep::Process {
@@ -84,7 +110,7 @@ impl Options {
 
 /// What guards a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Guarding {
+pub(crate) enum Guarding {
     #[serde(rename = "none")]
     Nothing,
     #[serde(rename = "process")]
@@ -93,6 +119,10 @@ enum Guarding {
     Lockkeeper,
     #[serde(rename = "lockkeeper+token")]
     Token,
+    #[serde(rename = "lockkeeper+wait_replicas")]
+    Replicas,
+    #[serde(rename = "version")]
+    Version,
 }
 
 /// What came of one run of an act.
@@ -109,6 +139,8 @@ struct Outcome {
     left: u64,
     accepted: u64,
     rejected: u64,
+    /// Act 6: sales that were done again, because another one was written meanwhile.
+    repeats: u64,
     seconds: f64,
 }
 
@@ -126,7 +158,7 @@ impl Outcome {
     /// Whether lockkeeper kept what it promises; the other guards promise nothing.
     fn is_as_promised(&self) -> bool {
         match (self.act, self.guarding) {
-            (3, _) => self.is_exact(),
+            (3 | 6, _) => self.is_exact(),
             (4, Guarding::Token) => self.accepted == 0 && self.rejected > 0 && self.is_exact(),
             _ => true,
         }
@@ -144,7 +176,12 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8> {
     options.check()?;
     let own = started(&options.url, !options.json)?;
     let url = own.as_ref().map_or(options.url.as_str(), Own::url).to_owned();
-    let options = Options { url, ..options.clone() };
+    let store = options.store.as_deref().map(|url| started(url, !options.json)).transpose()?;
+    let store = match (&store, &options.store) {
+        (Some(Some(own)), _) => Some(own.url().to_owned()),
+        (_, named) => named.clone(),
+    };
+    let options = Options { url, store, ..options.clone() };
     interruptible(|| play(&options, out))
 }
 
@@ -177,7 +214,9 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
     let about = describe(&options.url)?;
     // Nobody else has this name, and nothing under it stays.
     let name = format!("lockkeeper-demo/{}", ClaimId::fresh());
-    let record = Record::make(&options.url, &name)?;
+    let record = Record::make(&options.url, &name, options.store.as_deref())?;
+    // A store that cannot be reached is told of before anything else is.
+    record.fill(options.stock)?;
     let mut shown = show::Shown::new(shown_as, &about, out);
     shown.begin()?;
     let mut progress = Progress::new(!options.json);
@@ -223,17 +262,49 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
             }
         }
     }
+    let scenes = failover::scenes(about.engine);
+    if !scenes.is_empty() {
+        shown.note(failover::INTRODUCTION)?;
+    }
+    for scene in &scenes {
+        progress.say("act 5: the server that granted the lock dies");
+        let outcome = scene.play(&program, &name);
+        progress.clear();
+        let outcome = outcome?;
+        promised &= scene.is_as_told(&outcome);
+        shown.outcome(&outcome)?;
+    }
+    let mut sizes = SIZES.into_iter().filter(|size| *size <= options.orders).peekable();
+    if record.has_versions() && sizes.peek().is_some() {
+        shown.note(WITHOUT_A_LOCK)?;
+        for processes in sizes {
+            for guarding in [Guarding::Lockkeeper, Guarding::Version] {
+                let (number, program, engine, name) = (6, &program, about.engine, name.as_str());
+                let act = Act { number, guarding, processes, options, program, engine, name };
+                let outcome = act.play(&record, &mut progress)?;
+                promised &= outcome.is_as_promised();
+                shown.outcome(&outcome)?;
+            }
+        }
+    }
     shown.end(promised)?;
     Ok(promised)
 }
 
+/// What people read before the rows of act 6.
+const WITHOUT_A_LOCK: &str = "
+Act 6: the same sales without any lock. A sale is written only where the row still has the version
+that it read, else it is done again. Beside it the time under the lock, with as many workers.
+";
+
 /// Where the lease is a session and the URL does not say how long, it is a short one: act 4 waits
 /// for its end.
 fn short_lived(url: &str) -> Result<String> {
-    let Keep::Session { option, .. } = engines::registration(url)?.keep else {
+    let mut parsed = EngineUrl::parse(url)?;
+    let Keep::Session { option, .. } = engines::registration(url)?.keep_of(&parsed) else {
         return Ok(url.to_owned());
     };
-    if EngineUrl::parse(url)?.take(option).is_some() {
+    if parsed.take(option).is_some() {
         return Ok(url.to_owned());
     }
     Ok(format!("{url}{}{option}=4s", if url.contains('?') { '&' } else { '?' }))

@@ -1,4 +1,4 @@
-//! A worker process of the demo: it takes orders and sells, or plays one of the two parts of act 4.
+//! A worker process of the demo: it takes orders and sells, or plays a part of act 4 or 5.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -40,6 +40,8 @@ pub(super) enum Part {
     Late { ttl_ms: u64 },
     /// Act 4: sells while the other is stopped.
     Next { ttl_ms: u64 },
+    /// Act 5: waits for the lock for as long as it takes, reads, is told to go on, and sells.
+    Customer { ttl_ms: u64 },
 }
 
 /// The life of a worker.
@@ -51,8 +53,15 @@ pub(crate) fn main() -> Result<()> {
     runtime.block_on(async {
         let mut parent = orders();
         let locks = match told.guarding {
-            Guarding::Nothing | Guarding::Process => None,
-            Guarding::Lockkeeper | Guarding::Token => Some(Locks::open(&told.url).await?),
+            Guarding::Nothing | Guarding::Process | Guarding::Version => None,
+            Guarding::Lockkeeper | Guarding::Token | Guarding::Replicas => {
+                Some(Locks::open(&told.url).await?)
+            }
+        };
+        // Connected before the time is taken; those that sell share the connection.
+        let stock = match told.part {
+            Part::Seller { .. } => Some(told.place.open().await?),
+            _ => None,
         };
         say("ready");
         wait_for(&mut parent, "go").await;
@@ -67,7 +76,12 @@ pub(crate) fn main() -> Result<()> {
             Part::Next { ttl_ms } => {
                 sell_next(&told, locks.as_ref(), Duration::from_millis(ttl_ms)).await?
             }
+            Part::Customer { ttl_ms } => {
+                let lock = the_lock(&told, locks.as_ref())?;
+                sell_slowly(&told, &lock, Duration::from_millis(ttl_ms), &mut parent).await?;
+            }
         }
+        drop(stock);
         if let Some(locks) = locks {
             // What stayed unknown ends with its lease; the parent counts what was sold and not how
             // it was locked.
@@ -84,7 +98,6 @@ async fn wait_for(parent: &mut UnboundedReceiver<String>, word: &str) {
 
 /// What the tasks of one process share.
 struct Till {
-    url: String,
     place: Place,
     guarding: Guarding,
     /// The lock inside the process, which every other process has, too.
@@ -99,7 +112,6 @@ struct Till {
 impl Till {
     fn new(told: &Told, locks: Option<Locks>, orders: u32, meet: Duration) -> Self {
         Self {
-            url: told.url.clone(),
             place: told.place.clone(),
             guarding: told.guarding,
             here: Mutex::new(()),
@@ -126,7 +138,7 @@ impl Till {
 
     /// What happens between the read and the write: a payment, a printed label, a slow disk.
     async fn pause(&self) {
-        if self.first.swap(false, Ordering::Relaxed) {
+        if self.first.swap(false, Ordering::Relaxed) && !self.meet.is_zero() {
             say("meet");
             let mut met = self.met.subscribe();
             // Nobody comes in time, or everybody is there: both end the wait.
@@ -149,7 +161,7 @@ async fn serve(till: Till, tasks: u32, mut parent: UnboundedReceiver<String>) ->
     for _ in 0..tasks {
         let till = till.clone();
         selling.spawn(async move {
-            let mut stock = till.place.open(&till.url).await?;
+            let mut stock = till.place.open().await?;
             while till.next_order() {
                 say(if sell(&till, stock.as_mut()).await? { "sold" } else { "refused" });
             }
@@ -171,9 +183,10 @@ async fn sell(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
             let _turn = till.here.lock().await;
             read_pause_write(till, stock).await
         }
-        (Guarding::Lockkeeper | Guarding::Token, Some(lock)) => {
+        (Guarding::Lockkeeper | Guarding::Token | Guarding::Replicas, Some(lock)) => {
             lock.with(|_held| read_pause_write(till, stock)).await
         }
+        (Guarding::Version, _) => sell_at_version(till, stock).await,
         _ => read_pause_write(till, stock).await,
     }
 }
@@ -190,6 +203,23 @@ async fn read_pause_write(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
     Ok(true)
 }
 
+/// The sale without any lock: it is written only if nobody wrote since it was read, else all of it
+/// is done again, the payment too.
+async fn sell_at_version(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
+    loop {
+        let (left, version) = stock.read_version().await?;
+        if left == 0 {
+            till.meet_nobody();
+            return Ok(false);
+        }
+        till.pause().await;
+        if stock.take_at_version(version).await? {
+            return Ok(true);
+        }
+        say("repeat");
+    }
+}
+
 fn the_lock(told: &Told, locks: Option<&Locks>) -> Result<lockkeeper::Mutex> {
     let none = || Error::new(ErrorKind::InvalidArgument, "this part needs an engine");
     locks.map(|locks| locks.mutex(&told.name)).ok_or_else(none)
@@ -204,7 +234,7 @@ async fn sell_late(
 ) -> Result<()> {
     let guard = the_lock(told, locks)?.lock().ttl(ttl).await?;
     let token = guard.token()?;
-    let mut stock = told.place.open(&told.url).await?;
+    let mut stock = told.place.open().await?;
     let left = stock.read().await?;
     say("read");
     wait_for(parent, "on").await;
@@ -223,7 +253,7 @@ async fn sell_late(
 /// Waits for the lock of a stopped holder, and sells.
 async fn sell_next(told: &Told, locks: Option<&Locks>, ttl: Duration) -> Result<()> {
     let guard = the_lock(told, locks)?.lock().ttl(ttl).await?;
-    let mut stock = told.place.open(&told.url).await?;
+    let mut stock = told.place.open().await?;
     let left = stock.read().await?;
     let written = match (left.checked_sub(1), told.guarding) {
         (None, _) => false,
@@ -232,6 +262,42 @@ async fn sell_next(told: &Told, locks: Option<&Locks>, ttl: Duration) -> Result<
     };
     say(if written { "sold" } else { "refused" });
     // Whether it was late itself is seen at the stock; here only the order matters.
+    let _ = guard.release().await;
+    Ok(())
+}
+
+/// For how long a customer of act 5 asks again for a lock whose server is away.
+const CUSTOMER_WAITS: Duration = Duration::from_secs(50);
+
+/// Waits for the lock through the death of its server, reads, and writes when it is told to.
+async fn sell_slowly(
+    told: &Told,
+    lock: &lockkeeper::Mutex,
+    ttl: Duration,
+    parent: &mut UnboundedReceiver<String>,
+) -> Result<()> {
+    let until = tokio::time::Instant::now() + CUSTOMER_WAITS;
+    let guard = loop {
+        match lock.lock().ttl(ttl).await {
+            Ok(guard) => break guard,
+            // Too few replicas have it, or nobody is the master now.
+            Err(error) if error.is_temporary() && tokio::time::Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let mut stock = told.place.open().await?;
+    let left = stock.read().await?;
+    say("read");
+    wait_for(parent, "on").await;
+    if let Some(left) = left.checked_sub(1) {
+        stock.write(left).await?;
+        say("sold");
+    } else {
+        say("refused");
+    }
+    // Whether it was lost meanwhile is seen at the stock.
     let _ = guard.release().await;
     Ok(())
 }

@@ -5,8 +5,10 @@
 //! `ENGINES` is the one table: a line an engine. An engine that is not in it, such as one that a
 //! program of its own has registered, is measured, tortured and shown as `Other` is.
 
+pub mod cluster;
 pub(crate) mod file;
 pub(crate) mod own;
+pub mod postgres;
 pub mod redis;
 pub(crate) mod redlock;
 pub mod sentinel;
@@ -18,12 +20,21 @@ use lockkeeper::Result;
 use lockkeeper::engine::Registration;
 
 use crate::bench::{self, Row};
+use crate::demo::failover::Scene;
 use crate::demo::stock::{InAFile, Shelf};
 use crate::torture::arena::Arena;
 use crate::torture::broken::Broken;
 
 /// The engines that the laboratory has servers, floors and broken clients of.
-static ENGINES: [&dyn LabEngine; 4] = [&redis::LAB, &redlock::LAB, &zookeeper::LAB, &file::LAB];
+static ENGINES: [&dyn LabEngine; 7] = [
+    &redis::LAB,
+    &redlock::LAB,
+    &sentinel::LAB,
+    &cluster::LAB,
+    &zookeeper::LAB,
+    &postgres::LAB,
+    &file::LAB,
+];
 
 /// What is tortured unless something is named.
 pub(crate) const USUAL: &str = "file:auto";
@@ -79,6 +90,11 @@ pub(crate) trait LabEngine: Sync {
     /// Where the demo's stock is.
     fn shelf(&self) -> &'static dyn Shelf {
         &InAFile
+    }
+
+    /// What act 5 of the demo tells of it: how its server dies.
+    fn scenes(&self) -> &'static [Scene] {
+        &[]
     }
 
     /// Removes what the engine keeps about a lock that is in nobody's hands.
@@ -192,7 +208,7 @@ pub(crate) fn campaign() -> Vec<String> {
     lines
 }
 
-/// `file:auto, redis:auto, redlock:auto and zk:auto`, in the order of the alphabet.
+/// `file:auto, redis+sentinel:auto, redis:auto and zk:auto`, in the order of the alphabet.
 pub(crate) fn autos() -> String {
     let mut all: Vec<_> = all().filter_map(LabEngine::auto).map(|s| format!("{s}:auto")).collect();
     all.sort();

@@ -399,9 +399,7 @@ fn describe_self(role: Role, label: String, step: u64) -> io::Result<Header> {
     getrandom::fill(&mut id).map_err(io::Error::other)?;
     let host =
         nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default();
-    let program = std::env::args_os().next().unwrap_or_default();
-    let program =
-        Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let program = lockkeeper::Identity::of_this_process().program;
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).unwrap_or(0);
     Ok(Header {

@@ -2,14 +2,26 @@
 //!
 //! The kernel takes the ports of outgoing connections from a range of its own. A port of that range
 //! that was free a moment ago may be taken before its server binds it, or binds it again; so
-//! servers get theirs from below.
+//! servers get theirs from below. Beside other programs of one test run whoever draws one keeps it
+//! for as long as its process lives, also while the server is down: a program that draws it
+//! meanwhile would be on it when the server comes back.
 
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::AsFd as _;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+
 const FIRST: u32 = 10_000;
+/// Names a file, in a test run: each port that one of its programs has drawn is a byte that is
+/// locked there.
+const DRAWN: &str = "XTASK_PORTS";
 
 /// A port of the loopback on which nobody listens at this moment, and that no connection takes.
 ///
@@ -25,6 +37,7 @@ pub fn free_port() -> io::Result<u16> {
     for _ in 0..count.min(500) {
         let port = u16::try_from(FIRST + next() % count).map_err(io::Error::other)?;
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) if is_somebody_elses(port) => {}
             Ok(_) => return Ok(port),
             Err(error) => last = error,
         }
@@ -33,6 +46,28 @@ pub fn free_port() -> io::Result<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| Ok(listener.local_addr()?.port()))
         .map_err(|_| last)
+}
+
+/// Whether another program of the run has drawn it; if not it is ours from now on.
+fn is_somebody_elses(port: u16) -> bool {
+    static OPEN: OnceLock<Option<File>> = OnceLock::new();
+    let file = OPEN.get_or_init(|| {
+        let path = std::env::var_os(DRAWN)?;
+        OpenOptions::new().write(true).create(true).truncate(false).open(path).ok()
+    });
+    file.as_ref().is_some_and(|file| is_locked_by_others(file, port))
+}
+
+fn is_locked_by_others(file: &File, port: u16) -> bool {
+    let byte = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: libc::off_t::from(port),
+        l_len: 1,
+        l_pid: 0,
+    };
+    let locked = fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&byte));
+    matches!(locked, Err(Errno::EAGAIN | Errno::EACCES))
 }
 
 /// Never the same soon in one process, and hardly ever the same in two.
@@ -51,6 +86,16 @@ fn next() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_that_another_program_of_the_run_has_drawn_is_not_given_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let [ours, theirs] = [(); 2].map(|()| File::create(dir.path().join("ports")).unwrap());
+        assert!(!is_locked_by_others(&theirs, 12_345) && !is_locked_by_others(&ours, 12_346));
+        assert!(is_locked_by_others(&ours, 12_345) && is_locked_by_others(&theirs, 12_346));
+        drop(theirs);
+        assert!(!is_locked_by_others(&ours, 12_345), "it has ended");
+    }
 
     #[test]
     fn a_port_for_a_server_is_none_that_an_outgoing_connection_can_take() {

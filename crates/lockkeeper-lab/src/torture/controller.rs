@@ -13,7 +13,6 @@ use super::crew;
 use super::excuse::Excuses;
 use super::fault::{ANYWHERE, CROWD, Fault, KILL, ON_REQUEST};
 use super::harm::Harm;
-use super::liveness::SLACK;
 use super::nemesis::{self, Pace, Planned};
 use super::pulse::Pulse;
 use super::stage::{Size, Stage};
@@ -21,6 +20,7 @@ use super::timetable::{Step, Timetable};
 use super::{Options, Subject, resource, say};
 use crate::history::{Role, Writer, WriterOptions};
 use crate::interrupt;
+use crate::judge::liveness::SLACK;
 use insisted::Insisted;
 
 /// How often a broken client's histories are looked at while it runs.

@@ -31,18 +31,21 @@ pub(crate) struct Fault {
 pub(crate) const STOP: &str = crate::check::STANDS_STILL;
 pub(crate) const KILL: &str = "kill-client";
 pub(crate) const STARVE: &str = "starve-cpu";
-pub(crate) const CROWD: &str = "crowd";
+pub(crate) const CROWD: &str = crate::judge::starvation::CROWD;
 pub(crate) const SPOIL_COUNTER: &str = "spoil-counter";
 pub(crate) const EXPIRE: &str = "expire-session";
+pub(crate) const MEMBERS_FAST: &str = "members-fast";
 
 /// Faults that are not drawn unless they are asked for by name: they are there for what only some
 /// locks do, or excuse what nothing else excuses of an engine.
-pub(crate) const ON_REQUEST: [&str; 3] = [CROWD, SPOIL_COUNTER, EXPIRE];
+pub(crate) const ON_REQUEST: [&str; 4] = [CROWD, SPOIL_COUNTER, EXPIRE, MEMBERS_FAST];
 
 impl Fault {
-    /// Whether it makes clocks wrong.
+    /// Whether it makes clocks wrong. Two servers that grant repeat tokens, too; only they lead to
+    /// a lost update where tokens are checked.
     pub(crate) fn sets_back(&self) -> bool {
-        self.excuses.contains(&Class::TokenRepeated)
+        let leads_to = |class| self.excuses.contains(&class);
+        leads_to(Class::TokenRepeated) && !leads_to(Class::LostUpdateFenced)
     }
 
     /// Whether those whom it hits are away from their servers, or it from them, for as long as it
@@ -144,3 +147,19 @@ pub(crate) const SET_BACK: &[Class] = &[
 /// Writes that come late, where nobody checks tokens: what leases cannot prevent and tokens can.
 pub(crate) const LATE: [Class; 3] =
     [Class::LateEffect, Class::StaleWriteUnfenced, Class::LostUpdate];
+
+/// Two servers that grant: what one that was promoted while the other runs may lead to, the same
+/// token from both, and an upgrade, whose token is newer than a write that its holder has not read.
+pub(crate) const BOTH_GRANT: &[Class] = &[
+    Class::SlowRecovery,
+    Class::Overlap,
+    Class::ReadersWithWriter,
+    Class::PermitsExceeded,
+    Class::HoldVanished,
+    Class::ForeignRelease,
+    Class::TokenOrder,
+    Class::TokenRepeated,
+    Class::StaleWriteUnfenced,
+    Class::LostUpdate,
+    Class::LostUpdateFenced,
+];

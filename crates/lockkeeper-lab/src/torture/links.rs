@@ -89,7 +89,16 @@ pub(crate) struct Links {
 
 impl Links {
     pub(crate) fn to(servers: Vec<u16>) -> Self {
-        let (network, refused) = match Network::new() {
+        Self::over(servers, Network::new())
+    }
+
+    /// The same where clients have to live where everybody does.
+    pub(crate) fn through_proxies(servers: Vec<u16>, why: &str) -> Self {
+        Self::over(servers, Err(why.to_owned()))
+    }
+
+    fn over(servers: Vec<u16>, network: Result<Network, String>) -> Self {
+        let (network, refused) = match network {
             Ok(network) => (Some(network), None),
             Err(why) => (None, Some(why)),
         };

@@ -4,41 +4,37 @@
 //! unfenced register a lock (`resource`), client processes (`stage`, `crew`, and inside of them
 //! `client`) that run the shipped library (`shipped`), and a nemesis that draws faults from a seed
 //! (`nemesis`, `fault`, `links`, `network`), which are begun and ended (`harm`). Everybody records
-//! a history; [`crate::check`] judges it; what a fault is documented to do is expected (`excuse`),
-//! all else is not (`verdict`); `picture` draws it.
+//! a history; [`crate::check`] and the judges beside it (`judge`) judge it; what a fault is
+//! documented to do is expected (`excuse`), all else is not (`verdict`); `picture` draws it.
 
 pub(crate) mod arena;
 mod background;
 pub(crate) mod broken;
-mod chances;
 pub(crate) mod client;
 mod controller;
-mod cost;
 mod crew;
 mod excuse;
 mod exec;
 pub(crate) mod fault;
-mod groundless;
 mod harm;
 pub(crate) mod links;
-mod liveness;
 mod loss;
 mod nemesis;
 pub(crate) mod network;
 pub(crate) mod orders;
 mod picture;
-mod pulse;
+pub(crate) mod pulse;
 mod random;
 pub(crate) mod raw;
 mod resource;
 mod shipped;
 mod stage;
-mod starvation;
 pub(crate) mod storm;
 mod timetable;
 mod verdict;
 mod waiting;
 
+pub use crate::judge::Conviction;
 pub use client::client_main;
 pub use controller::run;
 pub use random::Random;
@@ -48,6 +44,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::judge::ns;
 
 /// The hidden subcommand under which the program starts itself as a client.
 pub const CLIENT_WORD: &str = "__torture-client";
@@ -116,11 +114,6 @@ impl Subject {
     }
 }
 
-/// A time in the unit of histories.
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Tells the user something at once.
 fn say(text: &str) {
     eprintln!("lockkeeper: torture: {text}");
@@ -141,24 +134,6 @@ pub fn list_clients(out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{:<32} {}", format!("broken:{}", broken.name), broken.what)?;
     }
     Ok(())
-}
-
-/// What the checker of histories does not judge: `liveness`, a lock that nobody gets, `starvation`,
-/// a lock that one who waits never gets, `groundless-loss`, a hold that is lost though nothing
-/// happened to it, `cost`, requests for it that cost the server the more, the more wait, and
-/// `crash`, a client that ended by itself, or did not end when it was told to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conviction {
-    /// One of the five words.
-    pub class: &'static str,
-    /// Of which lock; empty for all.
-    pub name: String,
-    /// When it began, on the clock of histories.
-    pub at: u64,
-    /// When it was over, or showed.
-    pub until: u64,
-    /// What happened.
-    pub sentence: String,
 }
 
 /// What to do for how long.

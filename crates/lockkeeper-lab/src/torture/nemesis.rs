@@ -6,7 +6,7 @@ use super::Random;
 use super::broken::Broken;
 use super::fault::{CROWD, Fault, Hits, PAUSE_MAX};
 use super::links;
-use super::liveness::SLACK;
+use crate::judge::liveness::SLACK;
 
 /// One fault of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ const PAGES: u64 = 256;
 const PAGE: u64 = 4096;
 
 /// A thread that is due again and again, and writes down when it came late.
-pub(super) struct Pulse {
+pub(crate) struct Pulse {
     late: Arc<Mutex<Late>>,
     _beat: Option<Storm>,
 }
@@ -76,28 +76,22 @@ impl Pulse {
         Ok(Self { late, _beat: Some(Storm::begin(EVERY, beat)?) })
     }
 
-    /// One that never was late.
-    #[cfg(test)]
-    pub(super) fn steady() -> Self {
-        Self { late: Arc::default(), _beat: None }
-    }
-
     /// One that was late once, by so much at that time.
     #[cfg(test)]
-    pub(super) fn late_once(at: u64, late: u64) -> Self {
+    pub(crate) fn late_once(at: u64, late: u64) -> Self {
         Self { late: Arc::new(Mutex::new(Late(vec![(at, late)]))), _beat: None }
     }
 
     /// How much a hand-off between these moments may be late because threads that were due did not
     /// run.
-    pub(super) fn forgiven_ns(&self, from: u64, to: u64) -> u64 {
+    fn forgiven_ns(&self, from: u64, to: u64) -> u64 {
         HOPS.saturating_mul(
             self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to),
         )
     }
 
     /// The same for the checker.
-    pub(super) fn late(&self) -> check::Late {
+    pub(crate) fn late(&self) -> check::Late {
         let pulse = Self { late: self.late.clone(), _beat: None };
         check::Late::told_by(move |from, to| pulse.forgiven_ns(from, to))
     }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::arena::{Arena, Failed, Mended};
-use super::cost::{Sample, Spans};
 use super::crew::{CRASH, Crew, Fate};
 use super::fault::{CROWD, Hits, KILL, STARVE, STOP};
 use super::harm::World;
@@ -15,6 +14,7 @@ use super::nemesis::Planned;
 use super::orders::Orders;
 use super::{Conviction, Subject, say};
 use crate::history::{Record, What, Writer};
+use crate::judge::cost::{Sample, Spans};
 
 /// Clients of a crowd are numbered from here on, and this many.
 const CROWD_FROM: u32 = 1_000;

@@ -1,19 +1,18 @@
 //! Those who wait and those who hold, judged from the histories of a run in one reading: that
 //! somebody gets the lock, that everybody does, and that nobody loses it for nothing.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Conviction;
-use super::chances::Tally;
-use super::fault::CROWD;
-use super::groundless::Groundless;
-use super::liveness::Liveness;
-use super::pulse::Pulse;
-use super::starvation::{Fair, Judged, Starvation};
-use crate::check::{self, CheckError};
-use crate::history::{Item, LockId, Merge, Role, State, What, Writer};
+use crate::check::{self, CheckError, Late};
+use crate::history::{Item, Merge, Role, State, What, Writer};
+use crate::judge::chances::Tally;
+use crate::judge::cost::Count;
+use crate::judge::groundless::Groundless;
+use crate::judge::liveness::Liveness;
+use crate::judge::replay::{Judge, Replay};
+use crate::judge::starvation::{Fair, Judged, Starvation};
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -46,69 +45,51 @@ fn part(read: impl Iterator<Item = (u64, u64)>) -> bool {
         .is_some_and(|(most, least)| most - least > STEP_MIN_NS)
 }
 
-/// Judges the histories in a directory; `recovery` is T, `pulse` knows when processors were short.
-/// `tally` counts beside.
+/// Judges the histories in a directory; `recovery` is T, `late` knows when processors were short.
+/// `tally` and `count` count beside.
 pub(super) fn judge(
     recovery: Duration,
     fair: Fair,
-    pulse: &Pulse,
+    late: &Late,
     dir: &Path,
     tally: &mut Tally,
+    count: &mut Count,
 ) -> Result<Waited, CheckError> {
     let files = check::expand(&[dir])?;
     let mut merge = Merge::open(&files, 0)?;
-    let mut of_pid: HashMap<u64, Vec<u32>> = HashMap::new();
-    let mut clients: HashMap<u32, String> = HashMap::new();
+    let mut replay = Replay::default();
     for (file, source) in (0..).zip(merge.sources()) {
-        if source.header.role == Role::Client {
-            of_pid.entry(u64::from(source.header.pid)).or_default().push(file);
-            clients.insert(file, source.header.label.clone());
+        let header = &source.header;
+        if header.role == Role::Client {
+            replay.client(header.pid.into(), file, header.label.clone());
         }
     }
     let running =
         merge.sources().any(|s| s.header.role == Role::Nemesis && s.header.state == State::Open);
     let (mut somebody, mut everybody) =
-        (Liveness::new(recovery, pulse), Starvation::new(recovery, fair, pulse));
-    let mut holders = Groundless::new(recovery, pulse, stepped(&merge));
-    let mut names: HashMap<LockId, String> = HashMap::new();
+        (Liveness::new(recovery, late.clone()), Starvation::new(recovery, fair, late.clone()));
+    let mut holders = Groundless::new(recovery, late.clone(), stepped(&merge));
     let mut last = 0;
     while let Some(item) = merge.next()? {
         for (lock, label) in merge.new_names() {
-            somebody.name(lock, label.to_string());
-            names.insert(lock, label.to_string());
+            replay.name(lock, label.to_string());
         }
         let Item::Event(file, _, record) = item else { continue };
-        tally.event(&record);
-        let of_number = of_pid.get(&record.number).map_or(&[][..], Vec::as_slice);
-        match record.what {
-            What::Kill | What::Exit => {
-                for file in of_number {
-                    somebody.dies(*file, record.at);
-                    everybody.dies(*file, record.at);
-                    holders.dies(*file);
-                }
-                continue;
-            }
-            What::FaultBegin | What::FaultEnd if record.lock == LockId::text(CROWD) => {
-                everybody.crowd(record.what == What::FaultBegin, record.at);
-            }
-            What::FaultBegin => everybody.fault(true, of_number, record.at),
-            What::FaultEnd => everybody.fault(false, of_number, record.at),
-            _ => everybody.event(file, &record),
+        let judges: &mut [&mut dyn Judge] =
+            &mut [tally, count, &mut somebody, &mut everybody, &mut holders];
+        replay.tell(file, &record, judges);
+        if !matches!(record.what, What::Kill | What::Exit) {
+            last = record.at;
         }
-        somebody.event(file, &record);
-        holders.event(file, &record);
-        last = record.at;
     }
     // Where nobody writes any more nobody gets it either: histories that are still being written
     // end now.
-    let mut convictions = somebody.finish(if running { last.max(Writer::now()) } else { last });
-    let name = |lock| names.get(&lock).cloned().unwrap_or_default();
-    let client = |file| clients.get(&file).cloned().unwrap_or_default();
+    let mut convictions =
+        somebody.finish(if running { last.max(Writer::now()) } else { last }, &replay);
     let judged = everybody.judged(last);
-    let (starved, passed_most) = everybody.finish(name, client);
+    let (starved, passed_most) = everybody.finish();
     convictions.extend(starved);
-    convictions.extend(holders.finish(name, client));
+    convictions.extend(holders.finish());
     Ok(Waited { convictions, passed_most, judged })
 }
 
@@ -117,7 +98,8 @@ mod tests {
     use lockkeeper::{Kind, Mode};
 
     use super::*;
-    use crate::history::{Record, WriterOptions};
+    use crate::history::{LockId, Record, WriterOptions};
+    use crate::judge::cost::Spans;
 
     const MS: u64 = 1_000_000;
 
@@ -170,10 +152,11 @@ mod tests {
             told(&client, &nemesis, killed);
             client.finish().unwrap();
             nemesis.finish().unwrap();
-            let (lease, pulse) = (Duration::from_secs(60), Pulse::steady());
+            let (lease, late) = (Duration::from_secs(60), Late::never());
             let fair = Fair::among(1, 1, true, [true; 2]);
+            let (tally, spans) = (&mut Tally::new(lease, Vec::new()), Spans::default());
             let found =
-                judge(lease, fair, &pulse, dir.path(), &mut Tally::new(lease, Vec::new())).unwrap();
+                judge(lease, fair, &late, dir.path(), tally, &mut spans.count(true)).unwrap();
             assert_eq!(
                 found.convictions.iter().map(|c| c.class).collect::<Vec<_>>(),
                 classes,

@@ -8,17 +8,24 @@
     reason = "a test that cannot go on panics"
 )]
 
-mod faults;
+mod deaths;
 mod files;
 mod generate;
 mod leases;
+mod line;
 mod moments;
-mod order;
 mod planted;
+mod recordings;
+mod recovery;
 mod refusals;
+mod reports;
+mod resource;
 mod search;
 mod searched;
 mod sharing;
 mod skew;
 mod story;
+mod tokens;
+mod tries;
+mod unjudged;
 mod words;

@@ -3,8 +3,8 @@
 use lockkeeper_lab::check::Class;
 use lockkeeper_lab::history::{HoldMode, What};
 
-use super::order::refused;
 use super::story::{event, hold, story};
+use super::tries::refused;
 
 const X: HoldMode = HoldMode::Exclusive;
 

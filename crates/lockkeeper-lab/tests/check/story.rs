@@ -107,6 +107,14 @@ pub fn event(time: u64, claim: u64, what: What) -> Event {
     Event { client: claim as u32, record: Record { at: time, ..Record::about(what, L, claim) } }
 }
 
+/// An event of the nemesis.
+pub fn nemesis(time: u64, what: What, number: u64) -> Event {
+    Event {
+        client: Story::NEMESIS,
+        record: Record { at: time, ..Record::new(what).number(number) },
+    }
+}
+
 impl Event {
     pub fn with(self, change: impl FnOnce(Record) -> Record) -> Self {
         Self { record: change(self.record), ..self }

@@ -2,7 +2,7 @@
 //! the old one and then in the new one.
 //!
 //! ```sh
-//! cargo run --example moving OLD_URL NEW_URL
+//! cargo run -p lockkeeper --example moving OLD_URL NEW_URL
 //! ```
 //!
 //! First every program takes both, then every program takes the new one alone: docs/migrating.md

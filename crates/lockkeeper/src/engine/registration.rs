@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Engine;
-use crate::error::{Error, ErrorKind, Result};
-use crate::url::{self, EngineUrl};
+use crate::open::url::{self, EngineUrl};
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// An engine as URLs name it: schemes, options, what keeps its holds, and how it is opened.
 ///
@@ -52,11 +52,16 @@ pub struct Registration {
     pub options: Vec<UrlOption>,
     /// What keeps a hold until it is released.
     pub keep: Keep,
+    /// An option and its value with which something else keeps it.
+    pub keep_with: Option<(&'static str, &'static str, Keep)>,
     /// Writes the place of a URL in the one way that its canonical name has: an option that means
     /// the same as the path becomes the path, and an order that means nothing is sorted away. The
     /// hosts are in lower case and have their ports by then, and nobody's name is in it. Without
     /// it, a slash at the end of the path means nothing.
     pub place: Option<fn(&mut EngineUrl) -> Result<()>>,
+    /// The statements that make what a URL's engine keeps locks in, and the rights that its user
+    /// needs, for whoever may do both; `None` where nothing has to be made.
+    pub schema: Option<fn(&mut EngineUrl, &Common) -> Result<String>>,
     /// Makes the engine of a URL. It takes the options that it has registered; nothing is sent
     /// before [`Engine::open`].
     pub open: Open,
@@ -284,7 +289,9 @@ impl Registration {
             paths_without_at: &[],
             options: Vec::new(),
             keep,
+            keep_with: None,
             place: None,
+            schema: None,
             open,
         }
     }
@@ -303,7 +310,33 @@ impl Registration {
     /// # Ok::<(), lockkeeper::Error>(())
     /// ```
     pub fn of(scheme: &str) -> Result<Self> {
-        crate::table::find(scheme)
+        crate::open::table::find(scheme)
+    }
+
+    /// The statements that make what the engine of a URL keeps locks in; nothing is asked there.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL that cannot be right; `Unsupported` where nothing has to be
+    /// made.
+    ///
+    /// ```
+    /// use lockkeeper::{ErrorKind, engine::Registration};
+    ///
+    /// let error = Registration::schema_of("memory:").unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Unsupported);
+    /// ```
+    pub fn schema_of(url: &str) -> Result<String> {
+        let mut url = EngineUrl::parse(url)?;
+        let registration = Self::of(&url.scheme)?;
+        registration.check(&url)?;
+        let Some(schema) = registration.schema else {
+            let text = format!(
+                "the engine {} keeps locks in no tables: nothing has to be made for it",
+                registration.engine
+            );
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        };
+        schema(&mut url, &Common::new(Duration::from_secs(30), 100))
     }
 
     /// Every engine that URLs can name in this process.
@@ -314,7 +347,23 @@ impl Registration {
     /// assert!(Registration::all().iter().any(|engine| engine.schemes.contains(&"memory")));
     /// ```
     pub fn all() -> Vec<Self> {
-        crate::table::all()
+        crate::open::table::all()
+    }
+
+    /// What keeps a hold until it is released, with the options of this URL.
+    ///
+    /// ```
+    /// use lockkeeper::{engine::{Keep, Registration}, url::EngineUrl};
+    ///
+    /// let url = EngineUrl::parse("memory:")?;
+    /// assert_eq!(Registration::of(&url.scheme)?.keep_of(&url), Keep::Process);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn keep_of(&self, url: &EngineUrl) -> Keep {
+        match self.keep_with {
+            Some((option, value, keep)) if url.option(option) == Some(value) => keep,
+            _ => self.keep,
+        }
     }
 
     /// Its own options, and those that every engine has.
@@ -365,12 +414,12 @@ impl Registration {
     /// That there is no such option.
     fn unknown(&self, scheme: &str, option: &str) -> Error {
         let names: Vec<_> = self.all_options().map(|known| known.name).collect();
-        let near = crate::text::near(option, names.iter().copied());
+        let near = crate::words::text::near(option, names.iter().copied());
         let there =
             near.map_or_else(|| ": the".to_owned(), |near| format!(": did you mean {near}? The"));
         let text = format!(
             "{scheme}: does not know {}{there} options are {}",
-            crate::url::named(option),
+            crate::open::url::named(option),
             names.join(", ")
         );
         Error::new(ErrorKind::InvalidArgument, text)
@@ -417,59 +466,4 @@ impl Registration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ledger() -> Registration {
-        let open: Open = |_, _| Err(Error::new(ErrorKind::Unsupported, "for tests"));
-        let mut ledger = Registration::new("ledger", &["ledger"], Keep::Lease, open);
-        let option = |name, value| UrlOption::new(name, value, "", "for tests");
-        ledger.options = vec![
-            UrlOption::new("layout", Value::OneOf(&["rows", "docs"]), "rows", "for tests"),
-            option("wait", Value::Duration),
-            option("table", Value::Word("NAME")).needs("layout", "rows"),
-            option("count", Value::Number(1, 9)),
-            option("share", Value::Percent(5, 20)),
-            option("tls", Value::Switch),
-            option("path", Value::Text("PATH")).needs("layout", "docs"),
-        ];
-        ledger
-    }
-
-    #[test]
-    fn a_value_that_an_option_does_not_take_is_refused_with_those_that_it_does() {
-        let check = |query: &str| {
-            let url = EngineUrl::parse(&format!("ledger://h?{query}")).unwrap();
-            ledger().check(&url).map_err(|error| error.message().to_owned())
-        };
-        for right in [
-            "",
-            "layout=docs&path=%26x%3D",
-            "wait=1m30s&count=9&share=5%25&tls",
-            "table=a.b-c_D9",
-            "layout=rows&table=a",
-            "ttl=5s&handoff=0&drift=50%25",
-        ] {
-            assert_eq!(check(right), Ok(()), "{right}");
-        }
-        for (wrong, says) in [
-            ("layout=columns", "layout=columns is none of rows, docs"),
-            ("wait=soon", "wait=soon is not a duration: write 500ms, 2.5, 30s, 1h30m"),
-            ("count=0", "count=0 is not a number from 1 to 9"),
-            ("count=x", "count=x is not a number from 1 to 9"),
-            ("share=21%25", "share=21% is not a percentage from 5% to 20%"),
-            ("share=5", "share=5 is not a percentage from 5% to 20%"),
-            ("tls=perhaps", "tls=perhaps is neither true nor false"),
-            (
-                "table=a/b",
-                "table=a/b: a table has 1 to 64 letters, digits, dots, dashes and underscores",
-            ),
-            ("path=x", "path belongs to layout=docs"),
-            ("layout=docs&table=x", "table belongs to layout=rows"),
-            ("handoff=65", "handoff=65 is not a number from 0 to 64"),
-            ("drift=51%25", "drift=51% is not a percentage from 1% to 50%"),
-        ] {
-            assert_eq!(check(wrong), Err(says.to_owned()), "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -12,9 +12,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
 use crate::engine::{UrlOption, Value};
-use crate::error::{Error, ErrorKind, Result};
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// How to check the server, and how to show who we are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub(crate) struct Tls {
 
 impl Tls {
     /// What [`Tls::take`] reads.
+    #[cfg(any(feature = "redis", feature = "zookeeper"))]
     pub(crate) const OPTIONS: [UrlOption; 4] = [
         UrlOption::new(
             "tls_ca",

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::entry::Entry;
-use crate::claim::Mode;
-use crate::clock::Ticks;
-use crate::id::{HoldId, fork_generation};
-use crate::lost::Lost;
 use crate::protocol::line::Seq;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use crate::token::Token;
+use crate::words::claim::Mode;
+use crate::words::clock::Ticks;
+use crate::words::id::{HoldId, fork_generation};
+use crate::words::lost::Lost;
+use crate::words::token::Token;
 
 /// A lease's deadline, shared by the holds it carries.
 #[derive(Debug)]

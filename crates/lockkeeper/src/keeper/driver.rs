@@ -20,10 +20,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::Keeper;
-use crate::clock::{Clock, Ticks};
 use crate::engine::BoxFuture;
-use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
+use crate::words::clock::{Clock, Ticks};
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// Something to do at a time.
 pub(crate) enum Due {
@@ -90,7 +90,7 @@ impl Driver {
 
     /// The same on somebody else's executor, without a thread.
     #[cfg(feature = "test-util")]
-    pub(crate) fn on(clock: Clock, host: Option<Arc<dyn crate::test_util::Host>>) -> Self {
+    pub(crate) fn on(clock: Clock, host: Option<Arc<dyn super::hosted::Host>>) -> Self {
         let mut driver = Self::new(clock);
         driver.hosted = host.map(super::hosted::Hosted::new);
         driver
@@ -201,7 +201,7 @@ impl Driver {
     fn drive_hosted(
         &self,
         keeper: &Arc<Keeper>,
-        host: Arc<dyn crate::test_util::Host>,
+        host: Arc<dyn super::hosted::Host>,
     ) -> BoxFuture<()> {
         let (clock, timers, keeper, kick) =
             (self.clock.clone(), self.timers.clone(), Arc::downgrade(keeper), self.kick.clone());
@@ -385,7 +385,7 @@ fn fire_due(clock: &Clock, timers: &Mutex<Timers>, keeper: &Weak<Keeper>) -> Opt
             }
             Due::Net => {
                 if let Some(keeper) = keeper.upgrade() {
-                    keeper.cast_net(now);
+                    keeper.recheck_waiters(now);
                 }
             }
             Due::Outages => {

@@ -1,6 +1,6 @@
 //! What engines tell unasked, and the net under a lost wake-up (R10).
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use super::Keeper;
 use super::driver::Due;
 use super::entry::Entry;
 use super::outages::Outages;
-use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Event, Standing, Which};
-use crate::guarantee::{Expiry, Warning};
-use crate::id::{ById, ClaimId};
 use crate::observe::Seen;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::words::clock::Ticks;
+use crate::words::guarantee::{Expiry, Warning};
+use crate::words::id::{ById, ClaimId};
 
 /// How often all places are re-checked in one message, at least.
 const NET_EVERY: Duration = Duration::from_secs(5);
@@ -271,7 +271,7 @@ impl Keeper {
             },
             Event::Link { up } => {
                 tracing::info!(engine = self.facts.engine, up, "link");
-                self.lend_no_more();
+                self.unregister_sockets();
                 if !*up {
                     self.link_down();
                 }
@@ -280,6 +280,12 @@ impl Keeper {
                     self.renew_all();
                     self.recheck_all();
                 }
+            }
+            Event::Doubtful { claims } => {
+                tracing::debug!(engine = self.facts.engine, claims = claims.len(), "in doubt");
+                self.renew_some(claims);
+                let doubtful: HashSet<_> = claims.iter().copied().collect();
+                self.recheck_places(|id| doubtful.contains(&id));
             }
             Event::Renewed { lease, ttl, since } => self.session_renewed(*lease, *ttl, *since),
             Event::Asked { hold } => {
@@ -302,7 +308,7 @@ impl Keeper {
     }
 
     /// One message for all places, every few seconds while there are any.
-    pub(super) fn cast_net(self: &Arc<Self>, now: Ticks) {
+    pub(super) fn recheck_waiters(self: &Arc<Self>, now: Ticks) {
         let next = self.claims.with(|maps| {
             // A timer that another has overtaken must not make room for a third.
             if maps.net_at.is_none_or(|at| at > now) {
@@ -320,18 +326,28 @@ impl Keeper {
 
     /// Asks about every place in one message.
     pub(super) fn recheck_all(self: &Arc<Self>) {
+        self.recheck_places(|_| true);
+    }
+
+    /// Asks about the places that `which` picks, in one message for each part of the store.
+    fn recheck_places(self: &Arc<Self>, which: impl Fn(ClaimId) -> bool) {
         let places: Vec<(ClaimId, Arc<Entry>)> = self.claims.with(|maps| {
             maps.waiting
                 .iter()
+                .filter(|(id, _)| which(**id))
                 .filter_map(|(id, (entry, _))| Some((*id, entry.upgrade()?)))
                 .collect()
         });
         let mut places: Vec<_> =
             places.into_iter().filter(|(id, entry)| entry.stands(*id)).collect();
         places.sort_unstable_by_key(|(id, _)| *id);
-        if places.is_empty() {
-            return;
+        places.sort_by_cached_key(|(id, _)| self.engine.part(*id));
+        for part in places.chunk_by(|(a, _), (b, _)| self.engine.part(*a) == self.engine.part(*b)) {
+            self.recheck_part(part.to_vec());
         }
+    }
+
+    fn recheck_part(self: &Arc<Self>, places: Vec<(ClaimId, Arc<Entry>)>) {
         let ids: Vec<ClaimId> = places.iter().map(|(id, _)| *id).collect();
         let sent = self.clock.now();
         let tell = move |answers: Vec<Standing>| {

@@ -9,7 +9,34 @@ use std::task::Poll;
 use tokio::sync::Notify;
 
 use crate::engine::BoxFuture;
-use crate::test_util::Host;
+use crate::words::clock::Ticks;
+
+/// An executor that a keeper runs on in place of a thread of its own, so that a simulation decides
+/// who goes next.
+pub trait Host: Send + Sync + 'static {
+    /// Runs a task to its end.
+    fn spawn(&self, task: BoxFuture<()>);
+
+    /// Completes when the keeper's clock has come to this reading.
+    fn sleep_until(&self, at: Ticks) -> BoxFuture<()>;
+}
+
+/// What a `Locks` keeps at this moment: for tests that look for what is left behind (R5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residue {
+    /// Names of which something is known: somebody has a primitive, a guard, or waits.
+    pub names: usize,
+    /// Claims that the engine may say something about.
+    pub claims: usize,
+    /// Leases that are renewed.
+    pub leases: usize,
+    /// Watches.
+    pub watches: usize,
+    /// Tasks on the keeper's thread, the engine's own among them.
+    pub tasks: usize,
+    /// Armed timers.
+    pub timers: usize,
+}
 
 /// See the module.
 pub(crate) struct Hosted {

@@ -9,14 +9,14 @@ use super::Keeper;
 use super::cell::LeaseCell;
 use super::driver::Due;
 use super::entry::Entry;
-use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Grant, Lease, Renewal, Standing};
-use crate::id::{ById, ClaimId, HoldId, LeaseId};
-use crate::lost::Lost;
 use crate::observe::Seen;
 use crate::protocol::lease::{Change, Drift, Leases, Terms, deadline};
 use crate::protocol::line::Shape;
 use crate::sync::MutexGuard;
+use crate::words::clock::Ticks;
+use crate::words::id::{ById, ClaimId, HoldId, LeaseId};
+use crate::words::lost::Lost;
 
 /// How many leases go in one message.
 const BATCH: usize = 1000;
@@ -247,6 +247,21 @@ impl Keeper {
         }
     }
 
+    /// Renews these holds at once, unless that is under way.
+    pub(super) fn renew_some(self: &Arc<Self>, holds: &[HoldId]) {
+        let mut taken = Vec::new();
+        {
+            let mut book = self.book();
+            for hold in holds {
+                let lease = book.lease_of(*hold);
+                taken.extend(lease.filter(|lease| book.machine.take_one(*lease)));
+            }
+        }
+        for batch in taken.chunks(BATCH) {
+            self.renew(batch.to_vec());
+        }
+    }
+
     /// Renews one hold's lease now, unless that is under way.
     pub(crate) fn renew_now(self: &Arc<Self>, hold: HoldId) {
         let taken = {
@@ -275,8 +290,17 @@ impl Keeper {
         self.arm_leases();
     }
 
-    /// One message for many leases.
-    fn renew(self: &Arc<Self>, batch: Vec<LeaseId>) {
+    /// One message for many leases, or one for those in each part of the store.
+    fn renew(self: &Arc<Self>, mut batch: Vec<LeaseId>) {
+        let part = |lease: &LeaseId| self.engine.part(ClaimId(lease.0));
+        // In one part nothing changes its place.
+        batch.sort_by_cached_key(part);
+        for part in batch.chunk_by(|a, b| part(a) == part(b)) {
+            self.renew_part(part.to_vec());
+        }
+    }
+
+    fn renew_part(self: &Arc<Self>, batch: Vec<LeaseId>) {
         let sent = self.clock.now();
         self.tell_of(&batch, |hold| Seen::Renewing { hold });
         let span = tracing::debug_span!("renew", engine = self.facts.engine, leases = batch.len());
@@ -339,7 +363,7 @@ impl Keeper {
             }
         }
         #[cfg(feature = "metrics")]
-        crate::metrics::renewed(self.facts.engine, now.since(sent));
+        crate::observe::metrics::renewed(self.facts.engine, now.since(sent));
         self.tell_extended(told);
         self.tell_of(&unknown, |hold| Seen::NotRenewed { hold, gone: false });
         for (lease, why) in gone {

@@ -1,25 +1,17 @@
 //! Runs the machines: entries, leases, events, the thread behind them.
 
-pub(crate) mod act;
-mod answers;
+pub(crate) mod caller_io;
 pub(crate) mod cell;
-pub(crate) mod convert;
 pub(crate) mod driver;
 pub(crate) mod entry;
 mod events;
-mod few;
-mod follow;
 #[cfg(feature = "test-util")]
-mod hosted;
+pub(crate) mod hosted;
 mod leases;
-mod lend;
 mod outages;
-pub(crate) mod release;
-pub(crate) mod request;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
 mod tests;
-mod turns;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,18 +19,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::claim::Identity;
-use crate::clock::{Clock, Ticks};
 use crate::engine::{Answer, Context, Engine, EventSink, Spawner, WatchId};
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Ability, Can, Expiry};
-use crate::id::{ClaimId, fork_generation};
-use crate::name::{Kind, Name};
 use crate::observe::{Observer, Seen};
 use crate::protocol::lease::Drift;
 use crate::protocol::line::Rules;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::words::claim::Identity;
+use crate::words::clock::{Clock, Ticks};
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantee::{Can, Expiry};
+use crate::words::id::{ClaimId, fork_generation};
+use crate::words::name::{Kind, Name};
 use cell::TurnCell;
 use driver::Driver;
 use entry::Entry;
@@ -54,7 +46,7 @@ pub(crate) struct Settings {
     pub(crate) io: bool,
     /// Runs the keeper in place of its thread.
     #[cfg(feature = "test-util")]
-    pub(crate) host: Option<Arc<dyn crate::test_util::Host>>,
+    pub(crate) host: Option<Arc<dyn hosted::Host>>,
 }
 
 impl Default for Settings {
@@ -84,21 +76,6 @@ pub(crate) struct Facts {
     pub(crate) layout: &'static str,
 }
 
-impl Facts {
-    /// What the engine does not have, and where it is.
-    pub(crate) fn lacks(&self, ability: Ability) -> Error {
-        let of = if crate::table::has_layouts(self.engine) {
-            format!("layout={}", self.layout)
-        } else {
-            format!("the engine {}", self.engine)
-        };
-        let elsewhere = self.elsewhere.iter().find(|(can, _)| can.has(ability));
-        let elsewhere = elsewhere.map_or("choose another engine", |(_, advice)| advice);
-        let text = format!("{of} has no {}: {elsewhere}", ability.what());
-        Error::new(ErrorKind::Unsupported, text).engine(self.engine)
-    }
-}
-
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
 const CLOSED: u8 = 2;
@@ -118,7 +95,7 @@ pub(crate) struct Keeper {
     leases: Mutex<leases::Book>,
     watches: Mutex<HashMap<WatchId, Arc<tokio::sync::Notify>>>,
     /// The engine's socket in the runtimes of callers.
-    watched: Mutex<Vec<lend::Watched>>,
+    watched: Mutex<Vec<caller_io::Watched>>,
     /// How long the session lasts that carries all holds, in nanoseconds; zero where there is none.
     session_ns: AtomicU64,
     state: AtomicU8,
@@ -296,7 +273,7 @@ impl Keeper {
     pub(crate) async fn read(
         self: &Arc<Self>,
         query: &crate::engine::Query,
-    ) -> Result<Vec<crate::claim::Entry>> {
+    ) -> Result<Vec<crate::words::claim::Entry>> {
         self.check_open()?;
         let answer = self.engine.read(query);
         let entries = self.answer(answer).await?.map_err(|e| e.engine(self.facts.engine))?;
@@ -304,7 +281,7 @@ impl Keeper {
             // Whoever asks about one name must not take "cannot be read" for "free" or "open".
             entries
                 .iter()
-                .try_for_each(crate::claim::Entry::readable)
+                .try_for_each(crate::words::claim::Entry::readable)
                 .map_err(|e| e.engine(self.facts.engine))?;
         }
         Ok(entries)
@@ -344,7 +321,7 @@ impl Keeper {
 
     /// What is kept about claims, leases and names, for tests that look for what is left.
     #[cfg(feature = "test-util")]
-    pub(crate) fn residue(&self) -> crate::test_util::Residue {
+    pub(crate) fn residue(&self) -> hosted::Residue {
         let names = self
             .entries
             .lock()
@@ -356,7 +333,7 @@ impl Keeper {
         let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner).len();
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner).len();
         let (tasks, timers) = self.driver.load();
-        crate::test_util::Residue { names, claims, leases, watches, tasks, timers }
+        hosted::Residue { names, claims, leases, watches, tasks, timers }
     }
 
     /// Tells the observer, whatever it does with it.
@@ -370,7 +347,7 @@ impl Keeper {
             self.tell(observer, kind, name, &what);
         }
         #[cfg(feature = "metrics")]
-        crate::metrics::seen(self.facts.engine, &what);
+        crate::observe::metrics::seen(self.facts.engine, &what);
     }
 
     fn tell(&self, observer: &Arc<dyn Observer>, kind: Kind, name: &Name, what: &Seen) {
@@ -398,7 +375,7 @@ impl Keeper {
             &cell.entry,
             Seen::Got { claim: cell.seq, hold: cell.hold, mode: cell.mode(), token, deadline },
         );
-        // A renewal that was answered meanwhile was told of a turn that nobody knew of yet.
+        // The observer may have heard of a renewal before it knew this turn: report it again.
         let later = cell
             .lease
             .as_ref()
@@ -413,7 +390,7 @@ impl Keeper {
     pub(crate) fn releasing(&self, cell: &Arc<TurnCell>) {
         self.observe(&cell.entry, Seen::Releasing { claim: cell.seq, hold: cell.hold });
         #[cfg(feature = "metrics")]
-        crate::metrics::held(self.facts.engine, self.clock.now().since(cell.granted));
+        crate::observe::metrics::held(self.facts.engine, self.clock.now().since(cell.granted));
     }
 
     /// Says once that a turn is lost, whoever noticed first.
@@ -447,7 +424,7 @@ impl Keeper {
         for (hold, answer) in open {
             let left = end.since(self.clock.now());
             match self.within(left, answer).await {
-                Some(Ok(release::Told {
+                Some(Ok(entry::release::Told {
                     end: crate::engine::End::Freed | crate::engine::End::NotOurs,
                     ..
                 })) => {}
@@ -471,10 +448,10 @@ impl Keeper {
         for changed in self.watches.lock().unwrap_or_else(PoisonError::into_inner).values() {
             changed.notify_one();
         }
-        self.lend_no_more();
+        self.unregister_sockets();
         self.driver.stop();
         for entry in self.all_entries() {
-            entry.tell_no_more();
+            entry.drop_listeners();
         }
         unknown
     }

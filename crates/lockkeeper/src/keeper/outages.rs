@@ -8,15 +8,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Keeper;
-use super::answers::unanswered;
 use super::driver::Due;
+use super::entry::answers::unanswered;
 use super::entry::{Entry, Outcome, State};
-use crate::clock::Ticks;
 use crate::engine::ErrorKind;
-use crate::error::Error;
-use crate::id::ClaimId;
 use crate::observe::Seen;
 use crate::protocol::line::Event;
+use crate::words::clock::Ticks;
+use crate::words::error::Error;
+use crate::words::id::ClaimId;
 
 /// When a silence is told, counted from its beginning.
 const TOLD_AFTER: [Duration; 4] = [

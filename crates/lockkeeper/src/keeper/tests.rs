@@ -14,19 +14,19 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::claim::{Holder, Mode};
-use crate::clock::{Clock, Ticks};
 use crate::engine::{
     Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error,
     ErrorKind, Event, Grant, HoldId, Lease, LeaseId, Line, Number, Place, Query, Released, Renewal,
     Standing, WatchId, Which,
 };
-use crate::guarantee::{Ability, Class, Expiry};
-use crate::guard::Released as How;
-use crate::locks::Locks;
-use crate::lost::Lost;
-use crate::name::{Kind, Name};
 use crate::observe::{Observer, Seen};
+use crate::open::locks::Locks;
+use crate::primitives::guard::Released as How;
+use crate::words::claim::{Holder, Mode};
+use crate::words::clock::{Clock, Ticks};
+use crate::words::guarantee::{Ability, Class, Expiry};
+use crate::words::lost::Lost;
+use crate::words::name::{Kind, Name};
 
 /// What the engine was asked, and what it is to answer.
 #[derive(Default)]
@@ -198,6 +198,21 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future)
         .await
         .unwrap_or_else(|_| panic!("never: {what}"))
+}
+
+/// Moves the clock until the future is ready.
+async fn as_time_goes_by<T>(
+    clock: &Clock,
+    mut future: std::pin::Pin<Box<impl Future<Output = T>>>,
+) -> T {
+    for _ in 0..1_000 {
+        if let Some(done) = futures_poll(future.as_mut()) {
+            return done;
+        }
+        clock.advance(Duration::from_millis(50));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("it goes on for ever");
 }
 
 #[tokio::test]

@@ -1,13 +1,13 @@
 //! The leases of one process: when to renew which, and which are over (R1, R4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::margin;
 use super::table::Table;
 
-use crate::clock::Ticks;
-use crate::id::LeaseId;
+use crate::words::clock::Ticks;
+use crate::words::id::LeaseId;
 
 /// How much of a lease is left unused, so that clocks may run at different rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,9 +109,10 @@ pub struct Leases {
 }
 
 /// Leases by time. What was renewed in one message has one time: then a hundred of them are one
-/// node of the tree.
+/// node of the tree. They are renewed in their order, and so the first of a list is the one that
+/// leaves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Calendar(BTreeMap<Ticks, Vec<LeaseId>>);
+struct Calendar(BTreeMap<Ticks, VecDeque<LeaseId>>);
 
 impl Calendar {
     fn insert(&mut self, at: Ticks, id: LeaseId) {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use crate::id::ById;
+use crate::words::id::ById;
 
 /// See the module. Nothing may depend on the order in which it is iterated.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,6 +31,12 @@ impl<K: Copy + Ord + Hash, T> Table<K, T> {
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<T> {
         self.0.remove(key)
+    }
+
+    /// The keys of what this picks, in no order.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn picked(&self, which: impl Fn(&T) -> bool) -> Vec<K> {
+        self.0.iter().filter(|(_, value)| which(value)).map(|(key, _)| *key).collect()
     }
 
     /// In no order.

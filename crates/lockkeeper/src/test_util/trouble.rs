@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::{Clock, Ticks};
 use crate::engine::memory::Memory;
 use crate::engine::{
     Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error,
     ErrorKind, HoldId, LeaseId, Line, Query, Released, Renewal, Result, Standing, WatchId,
 };
+use crate::words::clock::{Clock, Ticks};
 
 /// What becomes of every request from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

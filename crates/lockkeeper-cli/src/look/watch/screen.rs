@@ -25,6 +25,8 @@ const WAITERS: usize = 5;
 pub struct Screen {
     /// What was seen last; `None` before the engine has answered.
     state: Option<Vec<Entry>>,
+    /// Why that is not all.
+    missing: Option<String>,
     title: String,
     /// The line that shows all names.
     listing: String,
@@ -49,7 +51,15 @@ impl Screen {
         let keys = Keys::new();
         let how = if keys.stdin.is_some() { "q: quit" } else { "Ctrl-C: quit" };
         let title = format!("lockkeeper watch ({how}): {what}, {engine}");
-        Self { state: None, title, listing, terminal: Terminal::find(), keys, is_on: false }
+        Self {
+            state: None,
+            missing: None,
+            title,
+            listing,
+            terminal: Terminal::find(),
+            keys,
+            is_on: false,
+        }
     }
 
     fn is_in_front(&self) -> bool {
@@ -78,6 +88,9 @@ impl Screen {
 
     fn text(&self, columns: usize, lines: usize) -> String {
         let Some(state) = &self.state else { return "asking who holds and who waits\n".to_owned() };
+        if state.is_empty() && self.missing.is_some() {
+            return String::new();
+        }
         if state.is_empty() {
             return "nobody holds or waits for anything\n".to_owned();
         }
@@ -102,8 +115,9 @@ impl Screen {
 }
 
 impl View for Screen {
-    fn show(&mut self, state: Vec<Entry>) -> Result<(), Failure> {
+    fn show(&mut self, state: Vec<Entry>, missing: Option<Failure>) -> Result<(), Failure> {
         self.state = Some(state);
+        self.missing = missing.map(|why| shown(&why.message));
         Ok(())
     }
 
@@ -113,9 +127,13 @@ impl View for Screen {
         }
         self.on()?;
         let (columns, lines) = size(stdout()).unwrap_or((80, 24));
-        // The title, a line without anything, and the one where the cursor stands.
-        let text =
-            fit(&self.title, columns) + "\n\n" + &self.text(columns, lines.saturating_sub(3));
+        let missing = self.missing.as_deref().unwrap_or_default();
+        // The title, a line for what is missing, and the one where the cursor stands.
+        let text = fit(&self.title, columns)
+            + "\n"
+            + &fit(missing, columns)
+            + "\n"
+            + &self.text(columns, lines.saturating_sub(3));
         // Each line is cleared to its end, and the screen below the last one: nothing flickers.
         write(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\r\n")))
     }

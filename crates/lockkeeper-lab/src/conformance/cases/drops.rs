@@ -104,7 +104,8 @@ pub(super) async fn r6_close_refuses_those_who_wait(t: Arc<Trial>) {
         let refused = within(SOON, "whoever waits is refused", waiting).await.expect("no panic");
         assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Closed));
     }
-    t.until_shows(&one, Kind::Lock, &name, 1, 0).await;
+    // It is left, and not given up as that of a dead process.
+    within(SOON, "the place is left", t.until_shows(&one, Kind::Lock, &name, 1, 0)).await;
     assert!(held.release().await.is_clean());
 }
 

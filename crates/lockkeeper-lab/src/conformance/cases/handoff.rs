@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::{Ability, ClaimId, Kind, Locks, Name, Ticks};
+use lockkeeper::{Ability, ClaimId, ErrorKind, Kind, Locks, Name, Ticks};
 
 use crate::conformance::trial::{Trial, within};
 
@@ -214,4 +214,30 @@ pub(super) async fn r9_readers_join_a_hold_of_their_process(t: Arc<Trial>) {
     );
     drop(second);
     t.until_free(&two, Kind::Lock, &name, 0).await;
+}
+
+pub(super) async fn r9_a_hold_whose_statement_was_given_out_never_passes(t: Arc<Trial>) {
+    let name = t.name("a");
+    let holds = Arc::new(Holds::default());
+    let locks = t
+        .open_with(|builder| builder.observer(holds.clone()).hand_off_time(Duration::from_secs(60)))
+        .await;
+    let lock = || locks.mutex(&name).lock().into_future();
+    let first = lock().await.expect("it is free");
+    let statement = first.statement().await.expect("the lock is held");
+    let token = first.token().expect("who has statements has numbers").get();
+    assert_eq!(u64::try_from(statement.number()).ok(), Some(token / 64), "the hold's number");
+    assert_eq!(statement.name(), name.as_bytes());
+    assert!(!statement.text().is_empty() && statement.text() != statement.to_string());
+    let next = tokio::spawn(lock());
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    drop(first);
+    let next = within(SOON, "the next gets it", next).await.expect("no panic").expect("it is free");
+    assert_eq!(holds.runs(), [1, 1], "nobody knows when the transaction ends");
+    drop(next);
+    if t.about.can.has(Ability::Shared) {
+        let reader = locks.rwlock(&name).read().await.expect("it is free");
+        let refused = reader.statement().await.err().map(|error| error.kind());
+        assert_eq!(refused, Some(ErrorKind::Unsupported), "readers share a number with others");
+    }
 }

@@ -264,6 +264,7 @@ table! { $
             r9_fixed_leases_never_pass HandOff;
             r9_permits_never_pass Permits;
             r9_readers_join_a_hold_of_their_process Shared HandOff;
+            r9_a_hold_whose_statement_was_given_out_never_passes Statements;
         }
         line {
             r10_waiters_are_woken Fair;

@@ -40,11 +40,12 @@ pub(super) async fn an_upgrade_waits_for_the_other_readers(t: Arc<Trial>) {
         one.rwlock(&name).read().timeout(SOON).await.expect("it is shared"),
     ];
     let (told, tells) = tokio::sync::oneshot::channel();
+    let (enough, seen) = tokio::sync::oneshot::channel();
     let upgrading = tokio::spawn(async move {
         let writing = up.upgrade().timeout(SOON).await.expect("the readers go");
         writing.check().expect("it writes");
         told.send(()).expect("the test waits");
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        seen.await.expect("the test looks");
         drop(writing);
         up
     });
@@ -59,6 +60,7 @@ pub(super) async fn an_upgrade_waits_for_the_other_readers(t: Arc<Trial>) {
         three.rwlock(&name).try_read().await.expect("it can be tried").is_none(),
         "somebody writes"
     );
+    enough.send(()).expect("it waits");
     let up = within(SOON, "the writing ends", upgrading).await.expect("no panic");
     let beside = three.rwlock(&name).read().timeout(SOON).await.expect("it is upgradable again");
     assert!(three.rwlock(&name).try_write().await.expect("it can be tried").is_none());

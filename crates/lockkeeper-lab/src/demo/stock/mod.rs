@@ -2,7 +2,8 @@
 //! writes is believed.
 //!
 //! It is where the engine is, if that has a place for it: in a key of that Redis, in a node of that
-//! ensemble; else in a file of this machine.
+//! ensemble, in a table of that database; else in a file of this machine. Or it is in another store
+//! than the lock, as the user says.
 
 mod file;
 
@@ -39,14 +40,39 @@ pub(crate) trait Stock: Send {
     /// # Errors
     /// When it cannot be written.
     fn write_fenced(&mut self, left: u64, token: Token) -> Doing<'_, bool>;
+
+    /// How many pieces are left, and the record's version, which every write changes.
+    ///
+    /// # Errors
+    /// When the record cannot be read; `Unsupported` where it has no version.
+    fn read_version(&mut self) -> Doing<'_, (u64, i64)> {
+        Box::pin(async { Err(no_version()) })
+    }
+
+    /// Takes a piece if the record is still of this version and there is one; answers whether.
+    ///
+    /// # Errors
+    /// When it cannot be written; `Unsupported` where the record has no version.
+    fn take_at_version(&mut self, _version: i64) -> Doing<'_, bool> {
+        Box::pin(async { Err(no_version()) })
+    }
+}
+
+fn no_version() -> Error {
+    Error::new(ErrorKind::Unsupported, "this stock record has no version")
 }
 
 /// Where an engine's stock records are: in a file of this machine, unless the engine's store has a
 /// place for them.
 pub(crate) trait Shelf: Sync {
-    /// Where the record of this lock is in the engine's store; `None` for a file.
-    fn place(&self, _lock: &str) -> Option<String> {
+    /// Where the record of this lock is in the store that the URL names; `None` for a file.
+    fn place(&self, _url: &str, _lock: &str) -> Option<String> {
         None
+    }
+
+    /// Whether its records have a version, so that they can be sold from without any lock.
+    fn has_versions(&self) -> bool {
+        false
     }
 
     /// Opens the record that is there.
@@ -65,7 +91,7 @@ pub(crate) trait Shelf: Sync {
         Box::pin(async move { file::fill(Path::new(at), pieces) })
     }
 
-    /// Removes it, and what the engine keeps about the lock that guarded it.
+    /// Removes it, and what the store keeps about the lock that guarded it, if that is there.
     ///
     /// # Errors
     /// When something cannot be removed.
@@ -81,35 +107,46 @@ impl Shelf for InAFile {}
 
 /// Where a stock record is, to be told to another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Place(String);
+pub(super) struct Place {
+    /// The store, or the engine whose record is in a file.
+    url: String,
+    at: String,
+}
 
 impl Place {
-    /// Opens the record; `url` is the engine's.
+    fn shelf(&self) -> &'static dyn Shelf {
+        engines::of(&self.url).shelf()
+    }
+
+    /// Opens the record.
     ///
     /// # Errors
     /// When it is not there.
-    pub(super) async fn open(&self, url: &str) -> Result<Box<dyn Stock>> {
-        engines::of(url).shelf().open(url, &self.0).await
+    pub(super) async fn open(&self) -> Result<Box<dyn Stock>> {
+        self.shelf().open(&self.url, &self.at).await
     }
 }
 
 /// A stock record of our own; dropping it removes the record.
 pub(super) struct Record<'a> {
+    /// The engine's.
     url: &'a str,
     name: &'a str,
     place: Place,
     /// Keeps the directory until the end.
-    _dir: Option<Scratch>,
+    dir: Option<Scratch>,
 }
 
 impl<'a> Record<'a> {
-    /// Makes a record that nobody else knows, for the lock of this name.
+    /// Makes a record that nobody else knows, for the lock of this name on this engine; it is in
+    /// another store, if one is named.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub(super) fn make(url: &'a str, name: &'a str) -> Result<Self> {
-        let (place, dir) = match engines::of(url).shelf().place(name) {
-            Some(place) => (place, None),
+    pub(super) fn make(url: &'a str, name: &'a str, store: Option<&str>) -> Result<Self> {
+        let store = store.unwrap_or(url);
+        let (at, dir) = match engines::of(store).shelf().place(store, name) {
+            Some(at) => (at, None),
             None => {
                 let made = Scratch::new("lockkeeper-demo-");
                 let dir = made.map_err(|e| file::failed("make", &std::env::temp_dir(), &e))?;
@@ -121,7 +158,12 @@ impl<'a> Record<'a> {
                 (path, Some(dir))
             }
         };
-        Ok(Self { url, name, place: Place(place), _dir: dir })
+        Ok(Self { url, name, place: Place { url: store.to_owned(), at }, dir })
+    }
+
+    /// Whether it can be sold from without any lock.
+    pub(super) fn has_versions(&self) -> bool {
+        self.dir.is_none() && self.place.shelf().has_versions()
     }
 
     /// Where it is.
@@ -134,8 +176,8 @@ impl<'a> Record<'a> {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn fill(&self, pieces: u64) -> Result<()> {
-        let at = &self.place.0;
-        block_on(engines::of(self.url).shelf().fill(self.url, at, pieces))?
+        let Place { url, at } = &self.place;
+        block_on(self.place.shelf().fill(url, at, pieces))?
     }
 
     /// What it says at the end.
@@ -143,12 +185,19 @@ impl<'a> Record<'a> {
     /// # Errors
     /// When it cannot be read.
     pub(super) fn left(&self) -> Result<u64> {
-        block_on(async { self.place.open(self.url).await?.read().await })?
+        block_on(async { self.place.open().await?.read().await })?
     }
 
     fn clear(&self) -> Result<()> {
-        let at = &self.place.0;
-        block_on(engines::of(self.url).shelf().clear(self.url, at, self.name))?
+        let Place { url, at } = &self.place;
+        let cleared = block_on(self.place.shelf().clear(url, at, self.name))?;
+        if url != self.url {
+            // The lock is elsewhere, and no record.
+            let shelf = engines::of(self.url).shelf();
+            let at = shelf.place(self.url, self.name).unwrap_or_default();
+            block_on(shelf.clear(self.url, &at, self.name))??;
+        }
+        cleared
     }
 }
 

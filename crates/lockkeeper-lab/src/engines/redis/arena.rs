@@ -16,7 +16,6 @@ use crate::torture::fault::{
     AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP,
 };
 use crate::torture::links::Links;
-use crate::torture::network::Namespace;
 use crate::torture::storm::Storm;
 
 /// Leases are short, so that faults outlast them.
@@ -269,16 +268,12 @@ impl Arena for RedisArena {
         Ok(format!("redis://{address}?{}", self.options))
     }
 
-    fn home(&mut self, number: u32) -> Result<Option<&Namespace>, String> {
-        self.links.home(number)
-    }
-
     fn about(&self) -> About {
         self.about
     }
 
-    fn is_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
-        self.links.are_to_suffer(faults, seed);
+    fn links(&mut self) -> Option<&mut Links> {
+        Some(&mut self.links)
     }
 
     fn faults(&self) -> Vec<Fault> {

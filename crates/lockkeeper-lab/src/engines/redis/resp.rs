@@ -23,6 +23,35 @@ impl Reply {
     pub(crate) fn text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
+
+    /// Its lines, lists flattened; an error comes as its text with a minus before it, nil as
+    /// `(nil)`.
+    pub(crate) fn lines(self) -> Vec<String> {
+        match self {
+            Self::Nil => vec!["(nil)".to_owned()],
+            Self::Number(number) => vec![number.to_string()],
+            Self::Text(text) => vec![text],
+            Self::Error(text) => vec![format!("-{text}")],
+            Self::List(all) => all.into_iter().flat_map(Self::lines).collect(),
+        }
+    }
+}
+
+/// A command of plain words.
+pub(crate) fn command(words: &[&str]) -> Vec<u8> {
+    encode(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>())
+}
+
+/// A command as it goes over the wire.
+pub(crate) fn encode(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        let word = word.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
 }
 
 /// A connection; made when it is wanted, and made anew after an error.
@@ -35,6 +64,11 @@ pub(crate) struct Resp {
 impl Resp {
     pub(crate) fn to(port: u16, patience: Duration) -> Self {
         Self { port, patience, stream: None }
+    }
+
+    /// Connects, unless it is connected.
+    pub(crate) fn open(&mut self) -> io::Result<()> {
+        self.stream().map(drop)
     }
 
     fn stream(&mut self) -> io::Result<&mut BufReader<TcpStream>> {
@@ -60,11 +94,7 @@ impl Resp {
 
     /// Sends a command.
     pub(crate) fn send(&mut self, words: &[&str]) -> io::Result<()> {
-        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
-        }
-        let sent = self.stream()?.get_mut().write_all(&bytes);
+        let sent = self.stream()?.get_mut().write_all(&command(words));
         if sent.is_err() {
             self.stream = None;
         }
@@ -106,7 +136,8 @@ impl Resp {
         heard
     }
 
-    fn read(&mut self) -> io::Result<Reply> {
+    /// Reads one answer.
+    pub(crate) fn read(&mut self) -> io::Result<Reply> {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not an answer of Redis");
         let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let mut line = String::new();
@@ -135,5 +166,41 @@ impl Resp {
             },
             _ => return Err(wrong()),
         })
+    }
+}
+
+/// Asks a server of this machine once, over a connection of its own, for an answer's
+/// [lines](Reply::lines).
+///
+/// # Errors
+/// When it does not answer.
+pub(crate) fn ask_once(
+    port: u16,
+    patience: Duration,
+    password: Option<&str>,
+    words: &[&str],
+) -> Result<Vec<String>, String> {
+    let mut client = Resp::to(port, patience);
+    let failed = |e| format!("the server at port {port} does not answer: {e}");
+    if let Some(password) = password {
+        client.ask(&["AUTH", password]).map_err(failed)?;
+    }
+    client.ask(words).map(Reply::lines).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_told_in_lines_whatever_it_is_made_of() {
+        let list = Reply::List(vec![
+            Reply::Number(1),
+            Reply::Nil,
+            Reply::List(vec![Reply::Text("a".to_owned()), Reply::Error("ERR b".to_owned())]),
+        ]);
+        assert_eq!(list.lines(), ["1", "(nil)", "a", "-ERR b"]);
+        assert_eq!(Reply::List(Vec::new()).lines(), [""; 0]);
+        assert_eq!(command(&["GET", "é"]), b"*2\r\n$3\r\nGET\r\n$2\r\n\xc3\xa9\r\n");
     }
 }

@@ -1,8 +1,7 @@
 //! A Redis server of a test's own: on a free port, in a directory of its own, gone with the value.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use super::resp::Resp;
 use crate::servers::port;
 use crate::servers::process::{end_with_us, signal_server};
 
@@ -103,32 +103,53 @@ impl RedisServer {
     /// The same with more lines in its configuration.
     pub fn start_sentinel_with(lines: &str) -> Self {
         let mut server = Self::new(&[], &[]).expect("a directory and a port");
-        let config = server.dir().join("sentinel.conf");
-        std::fs::write(
-            &config,
-            format!(
-                "port {}\nbind 127.0.0.1\nunixsocket {}\ndir {}\nlogfile {}\n{lines}",
-                server.port,
-                server.socket().display(),
-                server.dir().display(),
-                server.dir().join("log").display()
-            ),
-        )
-        .expect("the temporary directory can be written");
-        let mut command = Command::new("redis-server");
-        command
-            .arg(&config)
-            .arg("--sentinel")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        server.child = Some(
-            command
-                .spawn()
-                .expect("redis-server can be started: install Debian's package redis-server"),
-        );
-        assert!(server.answers(), "the sentinel does not start");
+        server.run_sentinel(lines).expect("a Sentinel of this test's own");
         server
+    }
+
+    /// The same for a program that says to its user why it cannot go on, with its own directory
+    /// inside this one; it ends with the thread that calls this.
+    ///
+    /// # Errors
+    /// As [`RedisServer::try_start_in`].
+    pub fn try_start_sentinel_below(parent: &Path, lines: &str) -> Result<Self, String> {
+        let mut server = Self::new_below(parent, &[], &[])?;
+        server.ends_with_us = true;
+        server.run_sentinel(lines)?;
+        Ok(server)
+    }
+
+    fn run_sentinel(&mut self, lines: &str) -> Result<(), String> {
+        let config = self.dir().join("sentinel.conf");
+        for _ in 0..5 {
+            let (port, dir, socket) = (self.port, self.dir().display(), self.socket());
+            let text = format!(
+                "port {port}\nbind 127.0.0.1\nunixsocket {}\ndir {dir}\nlogfile {dir}/log\n{lines}",
+                socket.display()
+            );
+            fs::write(&config, text).map_err(|e| format!("{}: {e}", config.display()))?;
+            let mut command = Command::new("redis-server");
+            command.arg(&config).arg("--sentinel");
+            if self.spawn(command)? {
+                return Ok(());
+            }
+            self.kill();
+            self.port = a_port()?;
+        }
+        Err(format!("the Sentinel does not start: {}", self.last_words()))
+    }
+
+    /// Starts it, and answers whether it answers.
+    fn spawn(&mut self, mut command: Command) -> Result<bool, String> {
+        if self.ends_with_us {
+            end_with_us(&mut command);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let failed = |e| {
+            format!("redis-server cannot be started: {e}; install Debian's package redis-server")
+        };
+        self.child = Some(command.spawn().map_err(failed)?);
+        Ok(self.answers())
     }
 
     fn run(&mut self, anywhere: bool) -> Result<(), String> {
@@ -136,42 +157,17 @@ impl RedisServer {
         // restart is on its old one.
         for _ in 0..5 {
             let mut command = Command::new("redis-server");
-            if self.ends_with_us {
-                end_with_us(&mut command);
-            }
-            let child = command
-                .args([
-                    "--port",
-                    &self.port.to_string(),
-                    "--bind",
-                    "127.0.0.1",
-                    "--save",
-                    "",
-                    "--appendonly",
-                    "no",
-                ])
-                .args([
-                    "--unixsocket",
-                    &self.socket().to_string_lossy(),
-                    "--dir",
-                    &self.dir().to_string_lossy(),
-                    "--daemonize",
-                    "no",
-                ])
+            command
+                .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+                .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+                // DEBUG DIGEST tells whether anything at all was written.
+                .args(["--enable-debug-command", "local"])
+                .args(["--unixsocket", &self.socket().to_string_lossy()])
+                .args(["--dir", &self.dir().to_string_lossy()])
                 .args(["--logfile", &self.dir().join("log").to_string_lossy()])
                 .args(&self.arguments)
-                .envs(self.environment.iter().map(|(k, v)| (k.as_str(), v.as_str())))
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .map_err(|e| {
-                    format!(
-                        "redis-server cannot be started: {e}; install Debian's package redis-server"
-                    )
-                })?;
-            self.child = Some(child);
-            if self.answers() {
+                .envs(self.environment.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+            if self.spawn(command)? {
                 return Ok(());
             }
             self.kill();
@@ -250,6 +246,18 @@ impl RedisServer {
     pub fn try_restart(&mut self) -> Result<(), String> {
         self.kill();
         self.run(false)
+    }
+
+    /// Sets an option of its command line, `--replicaof`, from its next start on.
+    pub fn set(&mut self, option: &str, values: &[&str]) {
+        let mut is_old = false;
+        self.arguments.retain(|word| {
+            if word.starts_with("--") {
+                is_old = word == option;
+            }
+            !is_old
+        });
+        self.arguments.extend([&[option], values].concat().iter().map(|word| (*word).to_owned()));
     }
 
     /// Stops it from running without ending it.
@@ -332,18 +340,18 @@ impl Drop for RedisServer {
     }
 }
 
-/// A blocking connection that speaks just enough for tests.
-pub struct RedisClient {
-    stream: BufReader<TcpStream>,
-}
+/// How long a test waits for an answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+
+/// A connection of a test's own: it panics where the server does not answer.
+pub struct RedisClient(Resp);
 
 impl RedisClient {
     /// Connects to a port on 127.0.0.1.
     pub fn connect(port: u16) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
-        stream.set_nodelay(true).expect("a TCP socket");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a TCP socket");
-        Self { stream: BufReader::new(stream) }
+        let mut connection = Resp::to(port, ANSWERS_WITHIN);
+        connection.open().expect("the server listens");
+        Self(connection)
     }
 
     /// Runs one command; an error comes as its text with a minus before it, nil as `(nil)`.
@@ -354,34 +362,12 @@ impl RedisClient {
 
     /// Sends a command without waiting for its answer.
     pub fn send(&mut self, words: &[&str]) {
-        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            bytes.extend_from_slice(word.as_bytes());
-            bytes.extend_from_slice(b"\r\n");
-        }
-        self.stream.get_mut().write_all(&bytes).expect("the server takes the command");
+        self.0.send(words).expect("the server takes the command");
     }
 
     /// Reads one answer.
     pub fn read(&mut self) -> Vec<String> {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).expect("the server answers");
-        let line = line.trim_end().to_owned();
-        let length = |text: &str| text.parse::<i64>().expect("a length");
-        match line.split_at_checked(1) {
-            Some(("+" | ":", rest)) => vec![rest.to_owned()],
-            Some(("-", _)) => vec![line],
-            Some(("$", rest)) if length(rest) < 0 => vec!["(nil)".to_owned()],
-            Some(("$", rest)) => {
-                let mut text = vec![0u8; usize::try_from(length(rest)).expect("not negative") + 2];
-                self.stream.read_exact(&mut text).expect("the server answers in full");
-                text.truncate(text.len() - 2);
-                vec![String::from_utf8_lossy(&text).into_owned()]
-            }
-            Some(("*", rest)) => (0..length(rest).max(0)).flat_map(|_| self.read()).collect(),
-            _ => panic!("not an answer: {line}"),
-        }
+        self.0.read().expect("the server answers").lines()
     }
 }
 

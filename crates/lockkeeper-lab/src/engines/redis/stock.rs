@@ -8,7 +8,7 @@ use crate::demo::stock::{Doing, Shelf, Stock};
 pub(crate) struct Keys;
 
 impl Shelf for Keys {
-    fn place(&self, lock: &str) -> Option<String> {
+    fn place(&self, _url: &str, lock: &str) -> Option<String> {
         Some(format!("{lock}:stock"))
     }
 

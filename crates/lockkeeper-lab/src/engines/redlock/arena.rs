@@ -1,12 +1,15 @@
 //! Five members of the run's own, behind a proxy for each client and member.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::members::{Members, url};
+use crate::engines::redis::resp::Resp;
+use crate::servers::clock_shim::ClockShim;
+use crate::torture::arena::clock::ServerClock;
 use crate::torture::arena::{About, Arena, Failed, Mended};
-use crate::torture::fault::{AWAY, Fault, Hits};
+use crate::torture::fault::{AWAY, Fault, Hits, MEMBERS_FAST};
 use crate::torture::links::Links;
-use crate::torture::network::Namespace;
 
 const fn server(name: &'static str, what: &'static str) -> Fault {
     // Together they can leave no majority for a while.
@@ -20,6 +23,13 @@ const FAULTS: [Fault; 4] = [
     server(KEPT, "a member is killed, and started again with its data"),
     server(FORGOTTEN, "a member is killed, and started again without its data"),
 ];
+/// On request only: it moves the clocks a little further each time.
+const MEMBERS_GAIN: Fault = Fault {
+    name: MEMBERS_FAST,
+    hits: Hits::Server,
+    excuses: &[],
+    what: "the members' clocks gain 8 %",
+};
 const STOP_ONE: &str = "stop-member";
 const STOP_MINORITY: &str = "stop-minority";
 const KEPT: &str = "kill-member";
@@ -31,6 +41,8 @@ pub(crate) struct RedlockArena {
     // The links go before the servers they lead to.
     links: Links,
     members: Members,
+    /// Of all members.
+    clock: Result<ServerClock, String>,
     /// The member that is hit next: each in turn.
     next: usize,
     /// Those that are stopped, by the fault that did it.
@@ -42,11 +54,18 @@ pub(crate) struct RedlockArena {
 impl RedlockArena {
     /// `dir` is for the members' data.
     pub(crate) fn start(options: &str, dir: &Path) -> Result<Self, (u8, String)> {
-        let (members, options) = Members::start(options, dir)?;
+        let clock = ClockShim::new().map_err(|e| e.to_string());
+        let variables = clock.iter().flat_map(ClockShim::environment);
+        let variables: Vec<_> =
+            variables.map(|(name, path)| (name, path.to_string_lossy().into_owned())).collect();
+        let variables: Vec<_> = variables.iter().map(|(name, path)| (*name, &**path)).collect();
+        let (members, options) = Members::start_in(options, dir, &variables)?;
+        let clock = clock.map(ServerClock::new);
         let at = members.addresses();
         let about = About::of(&url(&at, &options))?;
         let links = Links::to(at.iter().map(std::net::SocketAddr::port).collect());
-        Ok(Self { about, options, links, members, next: 0, stopped: Vec::new(), down: None })
+        let (next, stopped, down) = (0, Vec::new(), None);
+        Ok(Self { about, options, links, members, clock, next, stopped, down })
     }
 
     /// Members that nothing is done to, in turn, one after the other.
@@ -65,6 +84,13 @@ impl RedlockArena {
             }
         }
         Ok(chosen)
+    }
+
+    /// The members' clock, and one of them to look at.
+    fn clock(&mut self) -> Result<(&mut ServerClock, Resp), String> {
+        let port = self.members.0.first().ok_or("there is no member")?.port();
+        let clock = self.clock.as_mut().map_err(|why| why.clone())?;
+        Ok((clock, Resp::to(port, Duration::from_secs(5))))
     }
 
     fn stop(&mut self, fault: &'static str, count: usize) -> Result<(), Failed> {
@@ -102,24 +128,22 @@ impl Arena for RedlockArena {
         Ok(url(&self.links.addresses(number)?, &self.options))
     }
 
-    fn home(&mut self, number: u32) -> Result<Option<&Namespace>, String> {
-        self.links.home(number)
-    }
-
     fn about(&self) -> About {
         self.about
     }
 
-    fn is_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
-        self.links.are_to_suffer(faults, seed);
+    fn links(&mut self) -> Option<&mut Links> {
+        Some(&mut self.links)
     }
 
     fn faults(&self) -> Vec<Fault> {
-        FAULTS.into_iter().chain(self.links.faults()).collect()
+        let fast = self.clock.is_ok().then_some(MEMBERS_GAIN);
+        FAULTS.into_iter().chain(fast).chain(self.links.faults()).collect()
     }
 
     fn left_out(&self) -> Vec<String> {
-        self.links.left_out().into_iter().collect()
+        let clock = self.clock.as_ref().err().map(|why| format!("{MEMBERS_FAST}: {why}"));
+        clock.into_iter().chain(self.links.left_out()).collect()
     }
 
     fn lost(&mut self) -> Option<String> {
@@ -138,6 +162,10 @@ impl Arena for RedlockArena {
             STOP_MINORITY => self.stop(fault, self.members.0.len() / 2),
             KEPT | FORGOTTEN if self.down.is_some() => Err("a member is down already".into()),
             KEPT | FORGOTTEN => self.kill(),
+            MEMBERS_FAST => {
+                let (clock, mut member) = self.clock()?;
+                clock.run_wrong(&mut member, true)
+            }
             fault => self
                 .links
                 .strike(fault, client)
@@ -157,6 +185,12 @@ impl Arena for RedlockArena {
             }
             KEPT => self.start_again(false)?,
             FORGOTTEN => self.start_again(true)?,
+            MEMBERS_FAST => {
+                let (clock, mut member) = self.clock()?;
+                if !clock.run_right(&mut member)? {
+                    return Ok(Mended::HitNobody("the members' clocks ran right"));
+                }
+            }
             fault => {
                 return self
                     .links

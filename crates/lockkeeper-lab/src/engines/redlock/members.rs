@@ -20,6 +20,15 @@ impl Members {
     /// Starts those that `redlock:auto?OPTIONS` names, five unless it says `members=`, and waits
     /// until they count. Gives the other options as well; the number is the exit code.
     pub(crate) fn start(options: &str, dir: &Path) -> Result<(Self, String), (u8, String)> {
+        Self::start_in(options, dir, &[])
+    }
+
+    /// The same with variables in their environment, for a preloaded clock.
+    pub(crate) fn start_in(
+        options: &str,
+        dir: &Path,
+        environment: &[(&str, &str)],
+    ) -> Result<(Self, String), (u8, String)> {
         let (count, mut options) = take(options, "members");
         let count = match count {
             None => 5,
@@ -37,7 +46,7 @@ impl Members {
         let (max_ttl, _) = take(&options, "max_ttl");
         let max_ttl = max_ttl.and_then(lockkeeper::duration::parse);
         let on_disk = ["--appendonly", "yes"];
-        let start = |_| RedisServer::try_start_below(dir, &on_disk, &[]);
+        let start = |_| RedisServer::try_start_below(dir, &on_disk, environment);
         let servers: Result<Vec<_>, String> = (0..count).map(start).collect();
         let members = Self(servers.map_err(|text| (69, text))?);
         members.until_they_count(max_ttl.unwrap_or_default())?;
@@ -47,6 +56,17 @@ impl Members {
     /// Where they are.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.0.iter().map(|server| (Ipv4Addr::LOCALHOST, server.port()).into()).collect()
+    }
+
+    /// Kills one, and starts it again without its data.
+    pub(crate) fn forget(&mut self, at: usize) -> Result<(), String> {
+        let member = self.0.get_mut(at).ok_or("there is no such member")?;
+        member.try_kill()?;
+        let data = member.dir().join("appendonlydir");
+        if data.exists() {
+            std::fs::remove_dir_all(&data).map_err(|e| format!("its data stays: {e}"))?;
+        }
+        member.try_restart()
     }
 
     /// INFO counts in whole seconds.

@@ -1,7 +1,10 @@
 //! Redlock: members of our own, and what is done with them.
 
 pub(crate) mod arena;
+mod broken;
+mod floor;
 pub(crate) mod members;
+mod scene;
 
 use std::path::Path;
 
@@ -9,7 +12,10 @@ use lockkeeper::Result;
 
 use super::own::Started;
 use super::{LabEngine, Torture};
+use crate::bench::{Row, Subject};
+use crate::demo::failover::Scene;
 use crate::torture::arena::Arena;
+use crate::torture::broken::Broken;
 
 pub(crate) static LAB: Lab = Lab;
 
@@ -34,7 +40,19 @@ impl LabEngine for Lab {
         Ok(Box::new(arena::RedlockArena::start(options, dir)?))
     }
 
+    fn scenes(&self) -> &'static [Scene] {
+        std::slice::from_ref(&scene::THIS)
+    }
+
     fn campaign(&self) -> &'static [(&'static str, Torture)] {
         &[("", Torture::Long)]
+    }
+
+    fn rows(&self, subject: &Subject, name: &str) -> Result<Vec<Row>, String> {
+        floor::measure(subject, name)
+    }
+
+    fn broken(&self) -> &'static [&'static Broken] {
+        broken::ALL
     }
 }

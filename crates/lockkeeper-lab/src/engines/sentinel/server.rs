@@ -1,7 +1,9 @@
-//! A master, its replicas and three Sentinels of a test's own, on free ports, gone with the value.
+//! A master, its replicas and three Sentinels of our own, on free ports, gone with the value.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::engines::redis::resp::ask_once;
 use crate::engines::redis::server::RedisServer;
 
 /// The service that the Sentinels watch.
@@ -13,6 +15,12 @@ const SENTINELS: usize = 3;
 /// How long the Sentinels may take to find each other and the replicas: each tells of itself every
 /// two seconds.
 const FOUND_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// As whom replicas and Sentinels come, where that is another user than clients are.
+const WATCHER: &str = "watcher";
 
 /// How a deployment is started.
 #[derive(Clone, Debug)]
@@ -27,6 +35,9 @@ pub struct Setup {
     pub replica_environment: Vec<(String, String)>,
     /// The password of the master and the replicas.
     pub password: Option<String>,
+    /// Whether replicas and Sentinels are a user of their own, with the same password, so that a
+    /// server can be cut off from them and not from clients ([`Deployment::cut_off`]).
+    pub apart: bool,
     /// The Sentinels' own password.
     pub sentinel_password: Option<String>,
 }
@@ -39,18 +50,48 @@ impl Default for Setup {
             arguments: Vec::new(),
             replica_environment: Vec::new(),
             password: None,
+            apart: false,
             sentinel_password: None,
         }
     }
 }
 
-/// A running deployment.
+impl Setup {
+    /// What master and replicas are started with.
+    fn arguments(&self) -> Vec<String> {
+        // A replica that lost its master asks for it every second, and gets its data at once.
+        let usual = [
+            ["--repl-diskless-sync-delay", "0"],
+            ["--repl-ping-replica-period", "1"],
+            ["--repl-timeout", "5"],
+        ];
+        let mut all: Vec<String> = usual.concat().into_iter().map(str::to_owned).collect();
+        all.extend(self.arguments.iter().cloned());
+        if let Some(password) = &self.password {
+            all.extend(["--requirepass", password, "--masterauth", password].map(str::to_owned));
+            if self.apart {
+                let key = format!(">{password}");
+                let watcher = ["--masteruser", WATCHER, "--user", WATCHER, "on", &key, "~*", "&*"];
+                all.extend(watcher.into_iter().chain(["+@all"]).map(str::to_owned));
+            }
+        }
+        all
+    }
+}
+
+/// A running deployment. What begins with `try_` is for a program that says to its user why it
+/// cannot go on, and the rest for tests, which it ends.
 pub struct Deployment {
     /// The first was the master when it started.
     pub servers: Vec<RedisServer>,
     /// Those who watch it.
     pub sentinels: Vec<RedisServer>,
     setup: Setup,
+}
+
+/// For a test of something else.
+fn done<T>(result: Result<T, String>) -> T {
+    result.unwrap_or_else(|why| panic!("{why}"))
 }
 
 impl Deployment {
@@ -61,127 +102,182 @@ impl Deployment {
 
     /// One with a setup of its own.
     pub fn start_with(setup: Setup) -> Self {
-        let mut arguments: Vec<&str> = vec![
-            // A replica that lost its master asks for it every second, and gets its data at once.
-            "--repl-diskless-sync-delay",
-            "0",
-            "--repl-ping-replica-period",
-            "1",
-            "--repl-timeout",
-            "5",
-        ];
-        arguments.extend(setup.arguments.iter().map(String::as_str));
-        if let Some(password) = &setup.password {
-            arguments.extend(["--requirepass", password, "--masterauth", password]);
-        }
-        let master = RedisServer::start_with(&arguments);
+        let server = |arguments: &[&str], environment: &[(&str, &str)]| {
+            Ok(RedisServer::start_in(arguments, environment))
+        };
+        done(Self::build(setup, server, |lines| Ok(RedisServer::start_sentinel_with(lines))))
+    }
+
+    /// The same with all directories inside this one; it ends with the thread that calls this.
+    ///
+    /// # Errors
+    /// When redis-server is not installed, does not start, or finds nobody. Nothing is left then.
+    pub fn try_start_below(dir: &Path, setup: Setup) -> Result<Self, String> {
+        let server = |arguments: &[&str], environment: &[(&str, &str)]| {
+            RedisServer::try_start_below(dir, arguments, environment)
+        };
+        Self::build(setup, server, |lines| RedisServer::try_start_sentinel_below(dir, lines))
+    }
+
+    fn build(
+        setup: Setup,
+        server: impl Fn(&[&str], &[(&str, &str)]) -> Result<RedisServer, String>,
+        sentinel: impl Fn(&str) -> Result<RedisServer, String>,
+    ) -> Result<Self, String> {
+        let arguments = setup.arguments();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let master = server(&arguments, &[])?;
         let port = master.port().to_string();
         let mut servers = vec![master];
+        let environment = setup.replica_environment.iter();
+        let environment: Vec<(&str, &str)> =
+            environment.map(|(name, value)| (name.as_str(), value.as_str())).collect();
         for _ in 0..setup.replicas {
             let of = ["--replicaof", "127.0.0.1", &port];
-            let environment = setup.replica_environment.iter();
-            let environment: Vec<(&str, &str)> =
-                environment.map(|(name, value)| (name.as_str(), value.as_str())).collect();
-            let arguments = [&arguments[..], &of].concat();
-            servers.push(RedisServer::start_in(&arguments, &environment));
+            servers.push(server(&[&arguments[..], &of].concat(), &environment)?);
         }
-        let lines = match &setup.sentinel_password {
-            Some(password) => {
-                format!("requirepass {password}\nsentinel sentinel-pass {password}\n")
-            }
-            None => String::new(),
-        };
-        let sentinels = (0..SENTINELS).map(|_| RedisServer::start_sentinel_with(&lines)).collect();
-        let deployment = Self { servers, sentinels, setup };
+        let lines = setup.sentinel_password.as_ref().map_or(String::new(), |password| {
+            format!("requirepass {password}\nsentinel sentinel-pass {password}\n")
+        });
+        let sentinels: Result<_, String> = (0..SENTINELS).map(|_| sentinel(&lines)).collect();
+        let deployment = Self { servers, sentinels: sentinels?, setup };
         for at in 0..SENTINELS {
-            deployment.watch(at, &port);
+            deployment.watch(at, &port)?;
         }
-        deployment.until_found();
-        deployment
+        deployment.try_until_found()?;
+        Ok(deployment)
     }
 
     /// Tells a Sentinel to watch the master.
-    fn watch(&self, at: usize, port: &str) {
+    fn watch(&self, at: usize, port: &str) -> Result<(), String> {
         let down_after = self.setup.down_after.as_millis().to_string();
-        self.ask(at, &["SENTINEL", "MONITOR", SERVICE, "127.0.0.1", port, "2"]);
-        let mut settings = vec![
-            ("down-after-milliseconds", down_after.as_str()),
-            // A failover that fails is tried again after twice as long.
-            ("failover-timeout", "4000"),
-        ];
+        let mut told = vec![vec!["SENTINEL", "MONITOR", SERVICE, "127.0.0.1", port, "2"]];
+        let mut set = |name, value| told.push(vec!["SENTINEL", "SET", SERVICE, name, value]);
+        set("down-after-milliseconds", &down_after);
+        // A failover that fails is tried again after twice as long.
+        set("failover-timeout", "4000");
         if let Some(password) = &self.setup.password {
-            settings.push(("auth-pass", password));
+            set("auth-pass", password);
+            if self.setup.apart {
+                set("auth-user", WATCHER);
+            }
         }
-        for (name, value) in settings {
-            let answer = self.ask(at, &["SENTINEL", "SET", SERVICE, name, value]);
-            assert_eq!(answer, ["OK"], "{name}");
+        for words in told {
+            let answer = self.try_ask(at, &words)?;
+            if answer != ["OK"] {
+                return Err(format!("a Sentinel answers {answer:?} to {:?}", words.get(..4)));
+            }
         }
+        Ok(())
     }
 
     /// Runs a command on a Sentinel.
     pub fn ask(&self, at: usize, words: &[&str]) -> Vec<String> {
-        let mut client = self.sentinels[at].client();
-        if let Some(password) = &self.setup.sentinel_password {
-            client.command(&["AUTH", password]);
-        }
-        client.command(words)
+        done(self.try_ask(at, words))
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn try_ask(&self, at: usize, words: &[&str]) -> Result<Vec<String>, String> {
+        let sentinel = self.sentinels.get(at).ok_or("there is no such Sentinel")?;
+        ask_once(sentinel.port(), PATIENCE, self.setup.sentinel_password.as_deref(), words)
     }
 
     /// Runs a command on a server.
     pub fn command(&self, at: usize, words: &[&str]) -> Vec<String> {
-        let mut client = self.servers[at].client();
-        if let Some(password) = &self.setup.password {
-            client.command(&["AUTH", password]);
+        done(self.try_command(at, words))
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn try_command(&self, at: usize, words: &[&str]) -> Result<Vec<String>, String> {
+        let server = self.servers.get(at).ok_or("there is no such server")?;
+        ask_once(server.port(), PATIENCE, self.setup.password.as_deref(), words)
+    }
+
+    fn carry_out(&self, at: usize, words: &[&str]) -> Result<(), String> {
+        match self.try_command(at, words)?.concat().strip_prefix('-') {
+            Some(refused) => Err(format!("a server refuses {:?}: {refused}", words.first())),
+            None => Ok(()),
         }
-        client.command(words)
     }
 
     /// Waits until every Sentinel knows the others and the replicas, and can promote one.
     pub fn until_found(&self) {
-        let field = |at: usize, name: &str| {
-            let about = self.ask(at, &["SENTINEL", "MASTER", SERVICE]);
-            about.iter().position(|word| word == name).map(|at| about[at + 1].clone())
+        done(self.try_until_found());
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// When they do not find each other in time.
+    pub fn try_until_found(&self) -> Result<(), String> {
+        self.until("the Sentinels find everybody", || self.can_fail_over())
+    }
+
+    /// Whether every Sentinel knows the others, and replicas that it could promote.
+    pub fn can_fail_over(&self) -> bool {
+        let replicas = self.servers.len().saturating_sub(1);
+        let is_well = |at: usize| {
+            let linked = self.try_ask(at, &["SENTINEL", "REPLICAS", SERVICE]).unwrap_or_default();
+            let linked = linked.windows(2).filter(|two| *two == ["master-link-status", "ok"]);
+            self.field(at, "num-slaves") == Some(replicas.to_string())
+                && self.field(at, "num-other-sentinels") == Some((SENTINELS - 1).to_string())
+                && linked.count() == replicas
         };
-        let replicas = (self.servers.len() - 1).to_string();
-        let others = (SENTINELS - 1).to_string();
-        let link_up = |about: &[String]| {
-            about.windows(2).filter(|pair| *pair == ["master-link-status", "ok"]).count()
-        };
-        self.until("the Sentinels find everybody", || {
-            (0..SENTINELS).all(|at| {
-                field(at, "num-slaves").as_ref() == Some(&replicas)
-                    && field(at, "num-other-sentinels").as_ref() == Some(&others)
-                    && link_up(&self.ask(at, &["SENTINEL", "REPLICAS", SERVICE]))
-                        == self.servers.len() - 1
-            })
-        });
+        (0..SENTINELS).all(is_well)
+    }
+
+    /// What a Sentinel says of the master.
+    fn field(&self, at: usize, name: &str) -> Option<String> {
+        let about = self.try_ask(at, &["SENTINEL", "MASTER", SERVICE]).ok()?;
+        let found = about.iter().position(|word| word == name)?;
+        about.get(found + 1).cloned()
     }
 
     /// The master as the Sentinel at this place names it: its place among the servers.
     pub fn master_as_seen_by(&self, at: usize) -> usize {
-        let named = self.ask(at, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]);
-        let port = named.get(1).cloned().unwrap_or_default();
-        let place = self.servers.iter().position(|server| server.port().to_string() == port);
-        place.unwrap_or_else(|| panic!("no server of ours but {named:?}"))
+        done(self.try_master_as_seen_by(at))
+    }
+
+    fn try_master_as_seen_by(&self, at: usize) -> Result<usize, String> {
+        let named = self.try_ask(at, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE])?;
+        let is_it = |server: &RedisServer| named.get(1) == Some(&server.port().to_string());
+        let place = self.servers.iter().position(is_it);
+        place.ok_or_else(|| format!("no server of ours but {named:?}"))
     }
 
     /// Waits until every Sentinel names another master than this one; answers which.
     pub fn until_failed_over(&self, from: usize) -> usize {
-        self.until("they name another master", || {
-            (0..SENTINELS).all(|at| self.master_as_seen_by(at) != from)
-        });
-        self.master_as_seen_by(0)
+        done(self.try_until_failed_over(from))
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// When they do not in time.
+    pub fn try_until_failed_over(&self, from: usize) -> Result<usize, String> {
+        let moved = |at| self.try_master_as_seen_by(at).is_ok_and(|master| master != from);
+        self.until("they name another master", || (0..SENTINELS).all(moved))?;
+        self.try_master_as_seen_by(0)
     }
 
     /// The master as most Sentinels will have it: with the greatest epoch.
     pub fn master(&self) -> usize {
-        let epoch = |at: usize| {
-            let about = self.ask(at, &["SENTINEL", "MASTER", SERVICE]);
-            let found = about.iter().position(|word| word == "config-epoch");
-            found.and_then(|at| about.get(at + 1)?.parse::<u64>().ok()).unwrap_or(0)
-        };
-        let newest = (0..SENTINELS).max_by_key(|at| epoch(*at)).unwrap_or(0);
-        self.master_as_seen_by(newest)
+        done(self.try_master())
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// When no Sentinel says it.
+    pub fn try_master(&self) -> Result<usize, String> {
+        let epoch = |at: &usize| self.field(*at, "config-epoch")?.parse::<u64>().ok();
+        self.try_master_as_seen_by((0..SENTINELS).max_by_key(epoch).unwrap_or(0))
     }
 
     /// Kills the master when its replicas have everything, and waits until one of them is the
@@ -190,27 +286,47 @@ impl Deployment {
         let old = self.master();
         self.until_replicated(old);
         self.servers[old].kill();
-        let new = self.until_failed_over(old);
-        self.servers[old].restart();
-        let port = self.servers[new].port().to_string();
-        // The Sentinels would do so some seconds later.
-        self.command(old, &["REPLICAOF", "127.0.0.1", &port]);
+        self.until_failed_over(old);
+        done(self.try_come_back(old));
         self.until_found();
+    }
+
+    /// Starts a killed server as a replica of the master, and waits until that has it.
+    ///
+    /// # Errors
+    /// When it does not start, or does not follow in time.
+    pub fn try_come_back(&mut self, old: usize) -> Result<(), String> {
+        let master = self.try_until_failed_over(old)?;
+        let port = self.servers.get(master).map_or(0, RedisServer::port).to_string();
+        let server = self.servers.get_mut(old).ok_or("there is no such server")?;
+        // As a master it would be empty, and the Sentinels look for one here for some seconds.
+        server.set("--replicaof", &["127.0.0.1", &port]);
+        server.try_restart()?;
+        self.until_follows(old)
     }
 
     /// From now on nothing that the master writes reaches a replica, and each still counts as one
     /// to promote for some seconds.
     pub fn stop_replication(&self) {
-        let master = self.master();
+        done(self.try_stop_replication());
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// When a server does not answer, or goes on replicating.
+    pub fn try_stop_replication(&self) -> Result<(), String> {
+        let master = self.try_master()?;
         for at in (0..self.servers.len()).filter(|at| *at != master) {
-            // The master refuses a replica that presents a password where there is none.
-            self.command(at, &["CONFIG", "SET", "masterauth", "none"]);
+            // The master refuses a replica that presents a wrong password, or one where there is
+            // none.
+            self.carry_out(at, &["CONFIG", "SET", "masterauth", "none"])?;
         }
-        self.command(master, &["CLIENT", "KILL", "TYPE", "replica"]);
+        self.carry_out(master, &["CLIENT", "KILL", "TYPE", "replica"])?;
         self.until("no replica is connected", || {
-            let info = self.command(master, &["INFO", "replication"]).concat();
-            info.contains("connected_slaves:0")
-        });
+            let info = self.try_command(master, &["INFO", "replication"]).unwrap_or_default();
+            info.concat().contains("connected_slaves:0")
+        })
     }
 
     /// What the master wrote meanwhile reaches the replicas, and what it writes from now on.
@@ -221,36 +337,80 @@ impl Deployment {
 
     /// Lets the replicas follow whoever is the master, from now on.
     pub fn let_replicate(&self) {
+        done(self.try_let_replicate());
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// When a server that runs does not answer.
+    pub fn try_let_replicate(&self) -> Result<(), String> {
         let password = self.setup.password.as_deref().unwrap_or_default();
-        for at in (0..self.servers.len()).filter(|at| self.servers[*at].pid() > 0) {
-            self.command(at, &["CONFIG", "SET", "masterauth", password]);
+        for (at, _) in self.servers.iter().enumerate().filter(|(_, server)| server.pid() > 0) {
+            self.carry_out(at, &["CONFIG", "SET", "masterauth", password])?;
         }
+        Ok(())
+    }
+
+    /// Cuts a server off from the Sentinels and from its replicas, and not from clients. The setup
+    /// has to be one with these [`Setup::apart`].
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn cut_off(&self, at: usize) -> Result<(), String> {
+        self.carry_out(at, &["ACL", "SETUSER", WATCHER, "off"])?;
+        self.carry_out(at, &["CLIENT", "KILL", "USER", WATCHER])
+    }
+
+    /// Ends that, when the Sentinels have another master: it is a replica from then on.
+    ///
+    /// # Errors
+    /// When it does not follow in time.
+    pub fn join_again(&self, at: usize) -> Result<(), String> {
+        let master = self.try_until_failed_over(at)?;
+        let port = self.servers.get(master).map_or(0, RedisServer::port).to_string();
+        // The Sentinels would do so some seconds later.
+        self.carry_out(at, &["REPLICAOF", "127.0.0.1", &port])?;
+        self.carry_out(at, &["ACL", "SETUSER", WATCHER, "on"])?;
+        // A connection that could not present itself is kept for a quarter of a minute.
+        self.carry_out(at, &["CLIENT", "KILL", "TYPE", "normal"])?;
+        self.until_follows(at)
+    }
+
+    /// Waits until a server has what its master has.
+    fn until_follows(&self, at: usize) -> Result<(), String> {
+        self.until("the old master is a replica", || {
+            let info = self.try_command(at, &["INFO", "replication"]).unwrap_or_default();
+            info.concat().contains("master_link_status:up")
+        })
     }
 
     /// Waits until every replica has all that the master has written.
     pub fn until_replicated(&self, master: usize) {
         let offset = |at: usize, name: &str| {
-            let info = self.command(at, &["INFO", "replication"]).concat();
+            let info = self.try_command(at, &["INFO", "replication"]).ok()?.concat();
             let line = info.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-            line.and_then(|offset| offset.trim().parse::<u64>().ok()).unwrap_or(0)
+            line?.trim().parse::<u64>().ok()
         };
-        let written = offset(master, "master_repl_offset:");
-        let others = (0..self.servers.len()).filter(|at| *at != master);
-        let others: Vec<usize> = others.collect();
-        self.until("the replicas have everything", || {
-            others.iter().all(|at| offset(*at, "slave_repl_offset:") >= written)
-        });
+        let written = done(offset(master, "master_repl_offset:").ok_or("no offset".to_owned()));
+        let others = || (0..self.servers.len()).filter(|at| *at != master);
+        let has = |at| offset(at, "slave_repl_offset:").is_some_and(|offset| offset >= written);
+        done(self.until("the replicas have everything", || others().all(has)));
     }
 
-    fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
+    fn until(&self, what: &str, mut so: impl FnMut() -> bool) -> Result<(), String> {
         let end = Instant::now() + FOUND_WITHIN;
         while !so() {
-            let words: Vec<String> = (0..SENTINELS)
-                .map(|at| self.ask(at, &["SENTINEL", "MASTER", SERVICE]).join(" "))
-                .collect();
-            assert!(Instant::now() < end, "waited in vain until {what}: {words:#?}");
+            if Instant::now() > end {
+                let words = (0..SENTINELS).map(|at| self.try_ask(at, &["SENTINEL", "MASTERS"]));
+                let mut words: Vec<String> = words.flatten().map(|words| words.join(" ")).collect();
+                let told = |at| self.try_command(at, &["INFO", "replication"]).ok();
+                words.extend((0..self.servers.len()).filter_map(told).map(|info| info.concat()));
+                return Err(format!("waited in vain until {what}: {words:#?}"));
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
+        Ok(())
     }
 
     /// The Sentinels' addresses, as a URL lists them.

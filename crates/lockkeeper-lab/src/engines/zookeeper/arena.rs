@@ -11,7 +11,6 @@ use crate::torture::arena::clock::{ServerClock, Tells};
 use crate::torture::arena::{About, Arena, Failed, Mended, has, take};
 use crate::torture::fault::{EXPIRE, FORGOTTEN, Fault, Hits, STEP};
 use crate::torture::links::Links;
-use crate::torture::network::Namespace;
 
 /// Sessions are short, so that faults outlast them.
 const SESSION: &str = "1s";
@@ -298,10 +297,6 @@ impl Arena for ZooKeeperArena {
         Ok(url(&self.links.addresses(number)?, &self.options))
     }
 
-    fn home(&mut self, number: u32) -> Result<Option<&Namespace>, String> {
-        self.links.home(number)
-    }
-
     fn about(&self) -> About {
         self.about
     }
@@ -311,8 +306,8 @@ impl Arena for ZooKeeperArena {
         self.about.recovery * 2 + Duration::from_secs(1)
     }
 
-    fn is_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
-        self.links.are_to_suffer(faults, seed);
+    fn links(&mut self) -> Option<&mut Links> {
+        Some(&mut self.links)
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -93,10 +93,16 @@ impl Server {
     /// # Errors
     /// When the package or a Java runtime is missing, or the server does not start.
     pub fn start(settings: Settings) -> io::Result<Self> {
-        let mut server = Self::configured(settings, &[])?;
-        server.run()?;
-        server.wait_until_serving()?;
-        Ok(server)
+        let mut tries = 1;
+        loop {
+            let mut server = Self::configured(settings.clone(), &[])?;
+            server.run()?;
+            match server.wait_until_serving() {
+                // A free port can be taken until Java has come so far; then another one is tried.
+                Err(_) if tries < 5 && server.log().contains("BindException") => tries += 1,
+                served => return served.map(|()| server),
+            }
+        }
     }
 
     /// Starts a member of an ensemble whose other members do not run, so that it serves read-only

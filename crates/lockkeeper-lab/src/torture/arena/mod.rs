@@ -10,6 +10,7 @@ use std::time::Duration;
 use lockkeeper::{Ability, Class, Expiry};
 
 use super::fault::Fault;
+use super::links::Links;
 use super::network::Namespace;
 use crate::engines;
 use crate::history::Writer;
@@ -83,14 +84,22 @@ pub(crate) trait Arena {
     fn url(&mut self, number: u32) -> Result<String, String>;
     /// Where its processes have to live for that, if not where everybody does. It ends with the
     /// arena, and they have to end before.
-    fn home(&mut self, _number: u32) -> Result<Option<&Namespace>, String> {
-        Ok(None)
+    fn home(&mut self, number: u32) -> Result<Option<&Namespace>, String> {
+        self.links().map_or(Ok(None), |links| links.home(number))
+    }
+    /// The links between its clients and its servers, if it has any.
+    fn links(&mut self) -> Option<&mut Links> {
+        None
     }
     /// What it promises.
     fn about(&self) -> About;
     /// Told before any client starts which faults will be asked of it, that no others will, and
     /// what is random in them hangs on.
-    fn is_to_suffer(&mut self, _faults: &[&'static str], _seed: u64) {}
+    fn is_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
+        if let Some(links) = self.links() {
+            links.are_to_suffer(faults, seed);
+        }
+    }
     /// The faults it has, besides those that need no control over a server.
     fn faults(&self) -> Vec<Fault> {
         Vec::new()

@@ -135,6 +135,21 @@ mod tests {
                 ["redis:auto", "file:auto", "zk://far:2181"],
             ),
             (
+                "redlock-one-phase-token",
+                ["redlock:auto", "redlock:auto?members=3", "redlock:auto?members=5"],
+                ["redis:auto", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "redlock:"],
+            ),
+            (
+                "sentinel-trusts-old-master",
+                ["redis+sentinel:auto", "redis+sentinel:auto?ttl=1s", "redis+sentinel:auto?a=b"],
+                ["redis:auto", "redis+sentinel://127.0.0.1:1/mymaster", "sentinel:auto"],
+            ),
+            (
+                "update-without-version",
+                ["postgres:auto", "postgres:auto?ttl=300ms", "postgres:auto?ttl=1s"],
+                ["redis:auto", "postgres://127.0.0.1/x", "file:auto"],
+            ),
+            (
                 "flock-upgrade",
                 ["file:auto", "file:///tmp", "file:///tmp?x=y"],
                 ["redis:auto", "zk:auto", "redis://127.0.0.1:1"],

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use super::Run;
 use crate::check;
 use crate::history::Writer;
-use crate::torture::chances::{Chances, Tally};
-use crate::torture::cost::Cost;
+use crate::judge::chances::{Chances, Tally};
+use crate::judge::cost::{Cost, Spans};
+use crate::judge::liveness::{LIVENESS, SLACK};
+use crate::judge::starvation::{Fair, Judged};
 use crate::torture::crew::CRASH;
 use crate::torture::fault::CROWD;
-use crate::torture::liveness::{LIVENESS, SLACK};
-use crate::torture::starvation::{Fair, Judged};
 use crate::torture::verdict::{Outcome, Verdict};
 use crate::torture::waiting::{self, Waited};
 use crate::torture::{Subject, ns, picture};
@@ -68,10 +68,13 @@ impl Run {
         let dir = self.scratch.path();
         let report = check::check_files(&[dir], options)?;
         let mut tally = Tally::new(recovery, self.harm.excuses().of_holds());
-        let mut waited = waiting::judge(recovery, self.fair(), &self.pulse, dir, &mut tally)?;
         // What other faults cost is not known.
         let alone = self.harm.happened().keys().all(|fault| *fault == CROWD);
-        let cost = if alone { self.stage.spans().judge(ours, dir)? } else { None };
+        let none = Spans::default();
+        let mut count = if alone { self.stage.spans() } else { &none }.count(ours);
+        let late = self.pulse.late();
+        let mut waited = waiting::judge(recovery, self.fair(), &late, dir, &mut tally, &mut count)?;
+        let cost = count.finish();
         waited.convictions.extend(cost.and_then(|cost| cost.conviction()));
         waited.convictions.extend_from_slice(self.stage.crashes());
         // What a busy machine is forgiven is not asked here: it makes a run no weaker than the

@@ -4,8 +4,8 @@ use lockkeeper::Expiry;
 
 use super::super::Conviction;
 use super::super::fault::{ANYWHERE, AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Hits, SET_BACK};
-use super::super::liveness::LIVENESS;
 use super::*;
+use crate::judge::liveness::LIVENESS;
 
 const FLUSH: Fault = Fault { name: "flush", hits: Hits::Server, excuses: FORGOTTEN, what: "" };
 const CLOCK: Fault = Fault { name: "clock-back", hits: Hits::Server, excuses: SET_BACK, what: "" };

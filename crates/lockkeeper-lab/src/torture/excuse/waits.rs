@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::super::Conviction;
 use super::super::fault::{Hits, PAUSE_MAX, STEP};
-use super::super::liveness::{LIVENESS, SLACK};
 use super::{Excuses, Window, ns};
 use crate::check::{Class, Moment};
+use crate::judge::liveness::{LIVENESS, SLACK};
 
 /// For how long a lock is kept for one to whom it was granted in line and who does not say that it
 /// knows, at most.

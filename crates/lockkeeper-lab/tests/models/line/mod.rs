@@ -20,7 +20,7 @@ use lockkeeper::{ClaimId, Mode};
 pub use plan::*;
 use process::{Process, Sent, Task};
 use register::{Answer, Call, Push, Server};
-pub use rules::{BELIEF, END, EXCLUSION, KNOWN, RELEASED, TOKENS};
+pub use rules::{BELIEF, END, EXCLUSION, KNOWN, RELEASED, SOUND, TOKENS};
 
 use crate::explore::Ends;
 
@@ -43,6 +43,7 @@ pub enum Flaw {
     ForgetsConversions,
     OldConversionsCount,
     UpgradesBesideReaders,
+    SetsNoFlag,
     /// What is granted once more while it is given back is given back beside that.
     ReleasesBeside,
     /// A place that is answered while what it came to is given back is left beside that.
@@ -89,6 +90,7 @@ pub struct World<S> {
     deaths: u8,
     copies: u8,
     flushes: u8,
+    evictions: u8,
     links: u8,
     /// What the server had when it lost everything, and until when: its holders may believe in it
     /// until then.
@@ -124,6 +126,7 @@ pub enum Step {
     Dies(u8),
     Doubles(Message),
     Flush,
+    Evict,
     /// A link is up again.
     LinkUp(u8),
 }
@@ -142,6 +145,7 @@ pub struct Line<S> {
     asleep: bool,
     copies: u8,
     flushes: u8,
+    evictions: u8,
     links: u8,
     ends: Ends,
     server: PhantomData<S>,
@@ -161,6 +165,7 @@ impl<S: Server> Line<S> {
             asleep: false,
             copies: 0,
             flushes: 0,
+            evictions: 0,
             links: 0,
             ends: Ends::default(),
             server: PhantomData,
@@ -191,6 +196,11 @@ impl<S: Server> Line<S> {
     /// So often the server loses everything.
     pub fn flushes(self, flushes: u8) -> Self {
         Self { flushes, ..self }
+    }
+
+    /// So often the server loses what it knows of the last number alone.
+    pub fn evictions(self, evictions: u8) -> Self {
+        Self { evictions, ..self }
     }
 
     /// So often a link is up again, and all places are asked about.
@@ -349,6 +359,13 @@ impl<S: Server> Line<S> {
                 }
                 world.server.flush();
                 // A server needs a moment for that.
+                world.now += 1;
+                world.server.settle(world.now + world.jumped, &mut pushes);
+            }
+            Step::Evict => {
+                world.evictions -= 1;
+                world.server.evict();
+                // And for that.
                 world.now += 1;
                 world.server.settle(world.now + world.jumped, &mut pushes);
             }

@@ -3,17 +3,19 @@
 
 mod answers;
 mod releases;
+mod tasks;
+mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lockkeeper::engine::Number;
-use lockkeeper::test_util::machines::lease::{Change, Drift, Leases};
-use lockkeeper::test_util::machines::line::{Action, Ask, Event, Line, Refusal, Rules, Seq, Shape};
-use lockkeeper::{ClaimId, Lost, Mode, Through, Ticks};
+use lockkeeper::test_util::machines::lease::{Drift, Leases};
+use lockkeeper::test_util::machines::line::{Action, Event, Line, Refusal, Rules, Seq};
+use lockkeeper::{ClaimId, Ticks};
 
-use super::register::{Call, TTL, Way};
-use super::{Flaw, Plan};
+use super::Flaw;
+use super::register::{Call, Way};
 use releases::UnderWay;
 
 /// How often all places are re-checked.
@@ -185,133 +187,6 @@ impl Process {
             || !self.conversions.is_empty()
     }
 
-    pub fn ask(
-        &mut self,
-        now: u64,
-        me: u8,
-        task: usize,
-        plan: Plan,
-        flaw: Option<Flaw>,
-        out: &mut Sent,
-    ) {
-        let seq = self.line.draw_seq();
-        self.tasks[task] = Task::Waits(seq);
-        self.drawn += 1;
-        let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
-        let shape = Shape {
-            mode: plan.mode,
-            ttl: seconds(TTL),
-            renew: true,
-            margin: None,
-            lock_delay: Duration::ZERO,
-            own_value: false,
-            through: Through::Mutex,
-        };
-        let ask = Ask {
-            seq,
-            id,
-            shape,
-            try_only: plan.trying,
-            sent_elsewhere: false,
-            give_up: plan.patience.map(|p| ticks(now + p)),
-            patient: plan.patience.is_some() && !plan.trying,
-        };
-        self.step(now, Event::Ask(ask), flaw, out);
-    }
-
-    /// Stands for one name of several, which are asked for in one message; answers its claim, and
-    /// until when that may arrive.
-    pub fn reserve(&mut self, now: u64, me: u8, task: usize, out: &mut Sent) -> (ClaimId, u64) {
-        let seq = self.line.draw_seq();
-        self.tasks[task] = Task::Waits(seq);
-        self.drawn += 1;
-        let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
-        let mode = Mode::Exclusive;
-        let shape = Shape {
-            mode,
-            ttl: seconds(TTL),
-            renew: true,
-            margin: None,
-            lock_delay: Duration::ZERO,
-            own_value: false,
-            through: Through::Mutex,
-        };
-        let ask = Ask {
-            seq,
-            id,
-            shape,
-            try_only: true,
-            sent_elsewhere: true,
-            give_up: None,
-            patient: false,
-        };
-        self.step(now, Event::Ask(ask), None, out);
-        (id, self.may_arrive_until(now, id))
-    }
-
-    pub fn take(&mut self, now: u64, task: usize, way: Way, flaw: Option<Flaw>, out: &mut Sent) {
-        if let Task::Offered { seq, hold, token } = self.tasks[task] {
-            self.tasks[task] = Task::Has { seq, hold, token, way, turned: 0 };
-            self.step(now, Event::Take(seq), flaw, out);
-        }
-    }
-
-    /// The future is dropped.
-    pub fn leave(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
-        if let Task::Waits(seq) | Task::Offered { seq, .. } = self.tasks[task] {
-            let fresh =
-                matches!(self.tasks[task], Task::Offered { hold, .. } if self.is_fresh(now, hold));
-            self.tasks[task] = Task::Over;
-            self.step(now, Event::Cancel { seq, fresh }, flaw, out);
-        }
-    }
-
-    /// The guard is dropped.
-    pub fn give(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
-        if let Task::Has { seq, hold, .. } | Task::Converts { seq, hold, .. } = self.tasks[task] {
-            let fresh = self.is_fresh(now, hold);
-            self.tasks[task] = Task::Over;
-            self.step(now, Event::TurnOver { seq, fresh }, flaw, out);
-        }
-    }
-
-    /// The turn is to be another: an upgrade, a downgrade, or back from writing.
-    pub fn convert(
-        &mut self,
-        now: u64,
-        me: u8,
-        task: usize,
-        to: Mode,
-        flaw: Option<Flaw>,
-        out: &mut Sent,
-    ) {
-        if let Task::Has { seq, hold, token, way, turned } = self.tasks[task] {
-            if way == to.into() {
-                // What it has already, after an upgrade that it left, is not asked for.
-                self.tasks[task] = Task::Has { seq, hold, token, way, turned: turned + 1 };
-                return;
-            }
-            self.tasks[task] = Task::Converts { seq, hold, token, way, to: to.into(), turned };
-            self.drawn += 1;
-            let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
-            self.step(now, Event::Convert { seq, id, to, give_up: None }, flaw, out);
-        }
-    }
-
-    /// The future of a conversion is dropped: what wanted more stays as it was, what wanted less
-    /// gives everything back.
-    pub fn waver(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
-        let Task::Converts { seq, hold, token, way, to, turned } = self.tasks[task] else { return };
-        self.tasks[task] = Task::Has { seq, hold, token, way, turned: turned + 1 };
-        // Nobody waits for the way back from writing: it goes on until the guard is dropped.
-        if to != Way::Upgradable {
-            self.step(now, Event::CancelConvert { seq }, flaw, out);
-        }
-        if !to.covers(way) {
-            self.give(now, task, flaw, out);
-        }
-    }
-
     /// Enough of the lease is left for the hold to pass on.
     fn is_fresh(&self, now: u64, hold: ClaimId) -> bool {
         self.kept
@@ -464,72 +339,5 @@ impl Process {
 
     fn way_of(&self, id: ClaimId) -> Way {
         self.line.shape_of(id).map_or(Way::Exclusive, |shape| shape.mode.into())
-    }
-
-    /// When it has something to do by itself.
-    pub fn next_timer(&self) -> Option<u64> {
-        let machines = [self.line.next_timer(), self.leases.next_timer()]
-            .into_iter()
-            .flatten()
-            .map(|at| at.0.div_ceil(SECOND));
-        let again = self.releases.values().filter_map(|release| release.next);
-        machines.chain(again).chain(self.net_at).min()
-    }
-
-    /// Does what is due.
-    pub fn timer(&mut self, now: u64, flaw: Option<Flaw>, out: &mut Sent) {
-        if self.line.next_timer().is_some_and(|at| at <= ticks(now)) {
-            self.step(now, Event::Timer, flaw, out);
-        }
-        let mut changes = Vec::new();
-        self.leases.take_over(ticks(now), &mut changes);
-        for change in changes {
-            if let Change::Over(lease) = change {
-                let hold = ClaimId(lease.0);
-                self.step(now, Event::Ended { hold, why: Lost::Expired, ours: true }, flaw, out);
-                self.kept.remove(&hold);
-            }
-        }
-        for lease in self.leases.take_due(ticks(now), 100) {
-            self.send(now, Call::Renew(ClaimId(lease.0)), out);
-        }
-        self.release_again(now, out);
-        if self.net_at.is_some_and(|at| at <= now) {
-            self.net_at = (!self.waiting.is_empty()).then_some(now + NET_EVERY);
-            if flaw != Some(Flaw::WakesOnlyByPush) {
-                self.recheck_all(now, out);
-            }
-        }
-    }
-
-    /// Its link is up again: it renews what it has, and asks about every place.
-    pub fn link_up(&mut self, now: u64, out: &mut Sent) {
-        for lease in self.leases.take_all() {
-            self.send(now, Call::Renew(ClaimId(lease.0)), out);
-        }
-        self.recheck_all(now, out);
-    }
-
-    /// Whether there is a place to be asked about.
-    pub fn stands(&self) -> bool {
-        self.line.place().is_some() || self.line.conversions().next().is_some()
-    }
-
-    fn recheck_all(&mut self, now: u64, out: &mut Sent) {
-        let all: Vec<ClaimId> =
-            self.line.place().into_iter().chain(self.line.conversions()).collect();
-        all.into_iter().for_each(|id| self.recheck(now, id, out));
-    }
-
-    /// Asks about what still waits.
-    fn recheck(&mut self, now: u64, id: ClaimId, out: &mut Sent) {
-        // A conversion that is being left is not asked for again.
-        let waits = self.line.place() == Some(id)
-            || self.conversions.contains_key(&id) && self.line.hold_for(id).is_some();
-        if waits {
-            let (hold, way) = self.wanted(id);
-            let not_after = self.may_arrive_until(now, id);
-            self.send(now, Call::Recheck { id, way, hold, not_after }, out);
-        }
     }
 }

@@ -203,8 +203,16 @@ pub trait Server: Clone + Debug + Default + PartialEq + Eq + Hash + Send + Sync 
     /// What is held, and until when.
     fn leases(&self) -> Vec<(ClaimId, u64)>;
 
+    /// Whether what it wrote down fits together.
+    fn is_sound(&self, _: u64) -> bool {
+        true
+    }
+
     /// Everything is lost.
     fn flush(&mut self);
+
+    /// What is known of the last number is lost.
+    fn evict(&mut self) {}
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -16,6 +16,7 @@ pub const KNOWN: &str = "the server has each hold the way its holder does";
 pub const REFUSED: &str =
     "a try is refused only for the sake of somebody who has the lock or waits for it";
 pub const RELEASED: &str = "a hold that is given back in time is there";
+pub const SOUND: &str = "what the server wrote down fits together";
 pub const END: &str = "everybody comes to an end, and nothing is left";
 
 impl<S: Server> Line<S> {
@@ -69,6 +70,7 @@ impl<S: Server> Model for Line<S> {
             deaths: self.deaths,
             copies: self.copies,
             flushes: self.flushes,
+            evictions: self.evictions,
             links: self.links,
             forgotten: Vec::new(),
             asleep: false,
@@ -102,6 +104,9 @@ impl<S: Server> Model for Line<S> {
         }
         if world.flushes > 0 {
             out.push(Step::Flush);
+        }
+        if world.evictions > 0 {
+            out.push(Step::Evict);
         }
         for (p, process) in (0..).zip(&world.processes).filter(|(_, process)| process.alive) {
             if world.silences > 0 {
@@ -141,6 +146,7 @@ impl<S: Server> Model for Line<S> {
             Property::always(EXCLUSION, |_, world: &World<S>| world.holders_exclude_each_other()),
             Property::always(KNOWN, |_, world: &World<S>| world.holds_are_as_they_are_known()),
             Property::always(TOKENS, |_, world: &World<S>| world.tokens_rise),
+            Property::always(SOUND, |_, world: &World<S>| world.server.is_sound(world.now)),
             Property::always(END, |model: &Self, world: &World<S>| {
                 model.comes_to_an_end(world).is_ok()
             }),

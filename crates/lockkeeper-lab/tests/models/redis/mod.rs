@@ -15,7 +15,7 @@ use crate::explore::{convicts, holds};
 use crate::line::register::{Answer, Call, LIMIT, News, Push, Server, TTL, Way};
 use crate::line::{
     BELIEF, BOTH, DOWN, END, EXCLUSION, FICKLE, FICKLE_UP, Flaw, KNOWN, LOCK, Line, ONE, READ,
-    TOKENS, UP, UP_AND_BACK, WAVERS,
+    SOUND, TOKENS, UP, UP_AND_BACK, WAVERS,
 };
 use scripts::{Holder, How, Lock, Place, Reply, Slip, Told, Units};
 
@@ -83,13 +83,18 @@ impl Server for Native {
             Some(Flaw::ForgetsConversions) => Some(Slip::ForgetsConversions),
             Some(Flaw::OldConversionsCount) => Some(Slip::OldConversionsCount),
             Some(Flaw::UpgradesBesideReaders) => Some(Slip::UpgradesBesideReaders),
+            Some(Flaw::SetsNoFlag) => Some(Slip::SetsNoFlag),
             _ => None,
         };
         let (answer, told) = match *call {
             Call::Attempt { id, way, trying, not_after } => {
                 let how = if trying { How::Try } else { How::Join };
-                let (reply, told) =
-                    lock.acquire(now, UNITS, slip, place(id, way, None), how, not_after);
+                let place = place(id, way, None);
+                // What is in the way of the short one is asked about at once.
+                let (reply, told) = match lock.take(now, UNITS, slip, place, not_after) {
+                    Some(reply) => (reply, Vec::new()),
+                    None => lock.acquire(now, UNITS, slip, place, how, not_after),
+                };
                 (answer(reply), told)
             }
             Call::Recheck { id, way, hold: None, not_after } => {
@@ -169,8 +174,16 @@ impl Server for Native {
         self.0.holders.iter().map(|h| (ClaimId(h.claim.into()), h.until)).collect()
     }
 
+    fn is_sound(&self, now: u64) -> bool {
+        self.0.is_flagged(now)
+    }
+
     fn flush(&mut self) {
         self.0 = Lock::default();
+    }
+
+    fn evict(&mut self) {
+        self.0.evict();
     }
 }
 
@@ -192,6 +205,8 @@ fn the_scripts_keep_every_rule() {
     holds("redis", "a place is asked about while it is granted", two().held().until(1).links(1));
     holds("redis", "a holder dies", two().held().until(3).deaths(1));
     holds("redis", "the server loses its data: numbers rise on", two().until(2).flushes(1));
+    holds("redis", "the last number alone is lost", two().until(2).evictions(1));
+    holds("redis", "it is lost under a line", two().held().until(2).evictions(1));
     holds(
         "redis",
         "a future is dropped at any await",
@@ -332,6 +347,7 @@ fn every_known_flaw_of_a_redis_lock_is_found() {
         END,
         two().held().deaths(1).flaw(Flaw::WakesOnlyByPush),
     );
+    convicts("redis", "a line without a flag", SOUND, two().flaw(Flaw::SetsNoFlag));
     convicts(
         "redis",
         "leaves without a word",

@@ -160,6 +160,7 @@ impl Engine for Both {
         };
         // Each turn is a hold of its own: both engines see it.
         about.hand_off = false;
+        about.max_ttl = [old.max_ttl, new.max_ttl].into_iter().flatten().min();
         let sum = |old: Duration, new| old.saturating_add(new);
         about.request_timeout =
             [old.request_timeout, new.request_timeout].into_iter().flatten().reduce(sum);

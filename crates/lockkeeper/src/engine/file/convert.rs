@@ -9,12 +9,12 @@ use super::inspect;
 use super::recipe::{End as Came, Event, Goal, Recipe};
 use super::record::{About, Hot};
 use super::state::{Hold, Share};
-use super::{Opened, Shared, attempt, boot, dir, presence, wire};
-use crate::claim::Claim;
-use crate::clock::unix_us;
+use super::{Opened, Shared, acquire, boot, dir, presence, wire};
 use crate::engine::{Attempt, End, Error, ErrorKind, HoldId, Mode, Place};
-use crate::error::Result;
-use crate::lost::Lost;
+use crate::words::claim::Claim;
+use crate::words::clock::unix_us;
+use crate::words::error::Result;
+use crate::words::lost::Lost;
 
 impl Shared {
     pub(super) fn convert(self: &Arc<Self>, hold: HoldId, claim: &Claim) -> Attempt {
@@ -40,7 +40,7 @@ impl Shared {
             return Err(Error::new(ErrorKind::Lost, "the hold no longer exists"));
         };
         if hold.converted.is_some_and(|(by, _)| by == claim.id) || hold.mode == claim.mode {
-            return Ok(Attempt::Granted(attempt::grant(hold.mode, hold.number)));
+            return Ok(Attempt::Granted(acquire::grant(hold.mode, hold.number)));
         }
         match (hold.mode, claim.mode) {
             (Mode::Upgradable, Mode::Exclusive) => {}
@@ -49,7 +49,7 @@ impl Shared {
                 downgrade(opened, hold, id, claim)?;
                 hold.converted = Some((claim.id, hold.mode));
                 hold.mode = claim.mode;
-                return Ok(Attempt::Granted(attempt::grant(hold.mode, hold.number)));
+                return Ok(Attempt::Granted(acquire::grant(hold.mode, hold.number)));
             }
             (from, to) => {
                 let text = format!(
@@ -77,7 +77,7 @@ impl Shared {
                     hold.converted = Some((claim.id, hold.mode));
                     (hold.mode, hold.number) = (claim.mode, number);
                 }
-                Ok(Attempt::Granted(attempt::grant(claim.mode, number)))
+                Ok(Attempt::Granted(acquire::grant(claim.mode, number)))
             }
             Some(Came::Busy | Came::Stopped | Came::Failed) => {
                 Err(driver.error.unwrap_or_else(|| {
@@ -91,7 +91,7 @@ impl Shared {
                 let place =
                     Place { holder: inspect::holder(&driver.file, &key), ..Place::default() };
                 let (file, stamp) = (driver.file, driver.stamp);
-                let order = attempt::Order {
+                let order = acquire::Order {
                     claim: claim.clone(),
                     key,
                     recipe,

@@ -7,7 +7,7 @@ use nix::sys::statfs::fstatfs;
 use nix::unistd::geteuid;
 
 use super::dir::{Directory, shown};
-use crate::guarantee::{Ability, Class, Description, Warning};
+use crate::words::guarantee::{Ability, Class, Description, Warning};
 
 /// What it would say before it was opened.
 pub(super) fn unopened() -> Description {
@@ -156,7 +156,7 @@ fn place(magic: u32) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guarantee::Expiry;
+    use crate::words::guarantee::Expiry;
 
     #[test]
     fn f4_a_network_file_system_is_no_kernel_lock() {

@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{Uid, geteuid, mkdir};
 
 use super::fork::Descriptor;
-use crate::error::{Error, ErrorKind, Result};
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// A directory of lock files.
 pub(super) struct Directory {
@@ -128,7 +128,8 @@ fn make(path: &Path) -> Result<()> {
 fn make_above(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let above = path.parent().unwrap_or(path);
-    let state = crate::home::state_home().filter(|(state, base)| state == above && base.is_dir());
+    let state =
+        crate::open::home::state_home().filter(|(state, base)| state == above && base.is_dir());
     if let Some((state, _)) = state {
         // Its permissions are the XDG specification's.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&state);

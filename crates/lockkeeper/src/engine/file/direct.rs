@@ -19,14 +19,14 @@ use super::record::Stamp;
 use super::state::Share;
 use super::verify::{Facts, Verdict};
 use super::wait::Wait;
-use super::{crew, describe, gc, inspect, semaphore, wire};
-use crate::claim::{Claim, Entry, Holder, Identity, Mode};
+use super::{describe, gc, inspect, semaphore, threads, wire};
 use crate::engine::{Line, Place, Query};
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Description, Warning};
-use crate::lost::Lost;
-use crate::name::{Kind, Name};
-use crate::token::Token;
+use crate::words::claim::{Claim, Entry, Holder, Identity, Mode};
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantee::{Description, Warning};
+use crate::words::lost::Lost;
+use crate::words::name::{Kind, Name};
+use crate::words::token::Token;
 
 /// An opened lock directory.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ pub enum Begin {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for a relative path, with the absolute one to write.
 pub fn directory(path: &str) -> Result<PathBuf> {
-    crate::home::lock_directory(path)
+    crate::open::home::lock_directory(path)
 }
 
 /// That another user than us and root owns a directory, if it is there; what [`Files::describe`]
@@ -199,7 +199,7 @@ impl Pending {
             outcome: Mutex::new(Outcome::Open),
         });
         let of_thread = shared.clone();
-        crew::start(move || {
+        threads::start(move || {
             let got = wait_for(&dir, &key, &claim, file, stamp, recipe, &of_thread.wait);
             let mut outcome = of_thread.outcome();
             // Left in the meantime: then what was got goes here, and with it the lock.

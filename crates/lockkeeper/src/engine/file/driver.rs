@@ -8,20 +8,20 @@ use nix::unistd::fdatasync;
 
 use super::bytes::{Grip, HOT_AT, Span};
 use super::dir::{Directory, refused};
-use super::doze::Doze;
 use super::fresh::{patiently, stopped};
 use super::lockfile::{Key, LockFile, Seen};
+use super::permit_wait::Doze;
 use super::permits::{Picked, Pool};
 use super::recipe::{Action, End, Event, Goal, Recipe};
 use super::record::{About, Hot, Stamp, waiter};
 use super::state::Share;
 use super::wait::Wait;
 use super::{boot, presence, value, wire};
-use crate::claim::{Claim, Mode};
-use crate::clock::unix_us;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ClaimId, HoldId};
-use crate::token::next_number;
+use crate::words::claim::{Claim, Mode};
+use crate::words::clock::unix_us;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::{ClaimId, HoldId};
+use crate::words::token::next_number;
 
 /// One acquisition under way.
 pub(super) struct Driver<'a> {

@@ -13,10 +13,10 @@ use super::dir::{Directory, refused, shown};
 use super::lockfile::{Key, LockFile, PATIENCE};
 use super::record::{About, Header, Stamp, header};
 use super::{boot, wire};
-use crate::clock::unix_us;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::ClaimId;
-use crate::token::next_number;
+use crate::words::clock::unix_us;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
+use crate::words::token::next_number;
 
 /// How often something brief that another is just doing is looked at again before a look costs a
 /// millisecond.

@@ -14,11 +14,11 @@ use super::bytes::{FILE, Grip, HOT_AT, Span};
 use super::dir::{Directory, refused};
 use super::fork::Descriptor;
 use super::record::{About, Header, Hot};
-use super::{inspect, latch, names, wire};
-use crate::clock::unix_us;
-use crate::error::Result;
-use crate::name::{Kind, Name};
-use crate::token::next_number;
+use super::{inspect, latch, name, wire};
+use crate::words::clock::unix_us;
+use crate::words::error::Result;
+use crate::words::name::{Kind, Name};
+use crate::words::token::next_number;
 
 /// For how long a file that nobody has locked yet is its maker's, who needs microseconds, unless
 /// the processors are taken.
@@ -29,7 +29,7 @@ const MAKERS_US: u64 = 200_000;
 pub(super) fn sweep(dir: &Directory) -> Result<usize> {
     let mut removed = 0;
     for file_name in inspect::file_names(dir)? {
-        if let Some(kind) = names::kind_of(&file_name)
+        if let Some(kind) = name::kind_of(&file_name)
             && remove(dir, kind, &file_name, Age::Matters)
                 .map_err(|e| refused("remove a file in the lock directory", dir.path(), e))?
         {
@@ -41,7 +41,7 @@ pub(super) fn sweep(dir: &Directory) -> Result<usize> {
 
 /// Removes the idle file of one name; answers whether it did.
 pub(super) fn remove_one(dir: &Directory, kind: Kind, name: &Name, age: Age) -> Result<bool> {
-    let file_name = names::file_name(kind, name);
+    let file_name = name::file_name(kind, name);
     let removed =
         file_name.to_str().map_or(Ok(false), |file_name| remove(dir, kind, file_name, age));
     removed.map_err(|e| refused("remove a file in the lock directory", dir.path(), e))

@@ -8,11 +8,11 @@ use super::bytes::{Grip, HOT_AT, Span};
 use super::dir::{Directory, refused};
 use super::lockfile::{Key, LockFile};
 use super::record::{About, Hot, Record};
-use super::{latch, living, names, presence, value, wire};
-use crate::claim::{Entry, Holder};
+use super::{latch, living, name, presence, value, wire};
 use crate::engine::Query;
-use crate::error::Result;
-use crate::name::Kind;
+use crate::words::claim::{Entry, Holder};
+use crate::words::error::Result;
+use crate::words::name::Kind;
 
 /// What is known about one name; an entry also when nothing is stored.
 pub(super) fn entry(dir: &Directory, key: &Key) -> Result<Entry> {
@@ -39,7 +39,7 @@ pub(super) fn entries(dir: &Directory, query: &Query) -> Result<Vec<Entry>> {
     let mut found = Vec::new();
     for file_name in file_names(dir)? {
         let Some(kind) =
-            names::kind_of(&file_name).filter(|_| names::may_start_with(&file_name, prefix))
+            name::kind_of(&file_name).filter(|_| name::may_start_with(&file_name, prefix))
         else {
             continue;
         };

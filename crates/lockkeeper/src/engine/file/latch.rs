@@ -6,11 +6,11 @@ use super::dir::{Directory, refused};
 use super::lockfile::{Key, LockFile};
 use super::record::{About, Hot, Record, Stamp};
 use super::{boot, value, wire};
-use crate::clock::unix_us;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::ClaimId;
-use crate::name::{Kind, Name};
-use crate::token::next_number;
+use crate::words::clock::unix_us;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
+use crate::words::token::next_number;
 
 /// How many count-downs are remembered, so that one sent twice counts once (R3).
 const REMEMBERED: usize = 64;

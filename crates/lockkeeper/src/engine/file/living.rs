@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::bytes::Span;
-use crate::claim::Holder;
+use crate::words::claim::Holder;
 
 /// How many processes are looked at.
 const PROCESSES_MAX: usize = 100_000;

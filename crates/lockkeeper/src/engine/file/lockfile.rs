@@ -16,10 +16,10 @@ use super::bytes::FILE;
 use super::dir::{Anchor, Directory, refused, shown};
 use super::fork::Descriptor;
 use super::record::Header;
-use super::{names, wire};
-use crate::clock::unix_us;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::{Kind, Name};
+use super::{name, wire};
+use crate::words::clock::unix_us;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::name::{Kind, Name};
 
 /// A lock's name, and that of its file.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn new(kind: Kind, name: &Name) -> Self {
-        Self { kind, name: name.clone(), file: names::file_name(kind, name) }
+        Self { kind, name: name.clone(), file: name::file_name(kind, name) }
     }
 }
 
@@ -179,18 +179,18 @@ impl LockFile {
                 let stat = wire::look(&*dir.anchor(), &file).ok()??;
                 let is_file = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits();
                 return (is_file && stat.st_size == FILE as i64)
-                    .then(|| names::name_of(kind, file_name))
+                    .then(|| name::name_of(kind, file_name))
                     .flatten();
             }
             Err(_) => return None,
         };
         match Header::of(&fd).ok()? {
-            Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file => {
+            Header::Of(of, name) if of == kind && name::file_name(kind, &name) == file => {
                 Some(name)
             }
-            Header::Newer(_) | Header::Of(..) => names::name_of(kind, file_name),
+            Header::Newer(_) | Header::Of(..) => name::name_of(kind, file_name),
             Header::Unreadable if Header::was_ours(&fd, fstat(&fd).ok()?.st_size).ok()? => {
-                names::name_of(kind, file_name)
+                name::name_of(kind, file_name)
             }
             _ => None,
         }

@@ -4,17 +4,14 @@
 //! [`bytes`] for the plan of a file, [`recipe`] for the protocol, `driver` for its meeting with the
 //! kernel, `wait` for how a blocked wait ends.
 
-mod attempt;
+mod acquire;
 mod boot;
 pub mod bytes;
 mod convert;
-mod crew;
 mod describe;
 mod dir;
 pub mod direct;
-mod doze;
 mod driver;
-mod eye;
 mod fork;
 mod fresh;
 mod gc;
@@ -22,7 +19,8 @@ mod inspect;
 mod latch;
 mod living;
 mod lockfile;
-mod names;
+mod name;
+mod permit_wait;
 mod permits;
 mod presence;
 pub mod recipe;
@@ -30,9 +28,11 @@ mod record;
 mod registration;
 mod semaphore;
 mod state;
+mod threads;
 mod value;
 mod verify;
 mod wait;
+mod watch;
 mod wire;
 
 #[cfg(test)]
@@ -47,14 +47,14 @@ use crate::engine::{
     Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error,
     ErrorKind, HoldId, LeaseId, Line, Query, Released, Renewal, Result, Standing, WatchId,
 };
-use crate::guarantee::Warning;
-use crate::id::fork_generation;
-use crate::name::{Kind, Name};
-use crew::Crew;
+use crate::words::guarantee::Warning;
+use crate::words::id::fork_generation;
+use crate::words::name::{Kind, Name};
 use dir::Directory;
 use record::Stamp;
 pub(crate) use registration::registration;
 use state::{Hold, State, UnderWay};
+use threads::WaitThreads;
 use verify::Verdict;
 
 /// How often a small write is tried again while others write; each try has a patience of its own.
@@ -69,8 +69,8 @@ struct Shared {
     born: u32,
     opened: OnceLock<Opened>,
     state: Mutex<State>,
-    crew: Crew,
-    eye: Arc<eye::Eye>,
+    wait_threads: WaitThreads,
+    watcher: Arc<watch::Watcher>,
 }
 
 struct Opened {
@@ -89,8 +89,8 @@ impl File {
             born: fork_generation(),
             opened: OnceLock::new(),
             state: Mutex::default(),
-            crew: Crew::default(),
-            eye: Arc::default(),
+            wait_threads: WaitThreads::default(),
+            watcher: Arc::default(),
         }))
     }
 }
@@ -116,7 +116,7 @@ impl File {
         }
         self.0.state().under_way.insert(claim.id, UnderWay { converts, arrived: Vec::new() });
         let (way, claim) = (Way(self.0.clone(), claim.id), claim.clone());
-        offload(&self.0.crew, Attempt::Failed, move || ask(&way.0, &claim))
+        offload(&self.0.wait_threads, Attempt::Failed, move || ask(&way.0, &claim))
     }
 }
 
@@ -157,12 +157,12 @@ impl Opened {
 
 /// Work that the caller must not wait for: done by a waiting thread, answered when it is done.
 fn offload<T: Send + 'static>(
-    crew: &Crew,
+    wait_threads: &WaitThreads,
     failed: fn(Error) -> T,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Answer<T> {
     let (sender, receiver) = oneshot::channel();
-    let started = crew.run(move || {
+    let started = wait_threads.run(move || {
         // Whoever asked may be gone.
         let _ = sender.send(work());
     });
@@ -298,7 +298,7 @@ impl Engine for File {
         // Others may be writing the same, one after the other: that is waited for in a thread, not
         // in the caller.
         let (shared, change) = (self.0.clone(), change.clone());
-        offload(&self.0.crew, Err, move || {
+        offload(&self.0.wait_threads, Err, move || {
             let opened = shared.opened()?;
             let again = |done: &Result<bool>| {
                 done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unknown)
@@ -317,7 +317,7 @@ impl Engine for File {
     fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
         let (shared, name) = (self.0.clone(), name.clone());
         let remove = move || gc::remove_one(&shared.opened()?.dir, Kind::Lock, &name, gc::Age::Any);
-        offload(&self.0.crew, Err, move || remove().map(|_| Vec::new()))
+        offload(&self.0.wait_threads, Err, move || remove().map(|_| Vec::new()))
     }
 
     fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
@@ -329,7 +329,7 @@ impl Engine for File {
     }
 
     fn close(&self) -> Answer<()> {
-        self.0.eye.close();
+        self.0.watcher.close();
         {
             let mut state = self.0.state();
             state.closed = true;
@@ -338,10 +338,10 @@ impl Engine for File {
                 waiting.wait.stop();
             }
         }
-        match self.0.crew.close() {
+        match self.0.wait_threads.close() {
             None => Answer::Now(()),
             Some(told) => Answer::later(async move {
-                // The sender goes only with the crew.
+                // The sender goes only with the threads.
                 let _ = told.await;
             }),
         }

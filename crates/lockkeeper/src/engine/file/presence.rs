@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use super::bytes::{FLAGS_AT, Grip, RECORD, SHOWN, SHOWN_AT, Span, WAITER, WAITERS, WAITERS_AT};
 use super::record::{Hot, Record, read_waiter};
 use super::{living, wire};
-use crate::claim::{Holder, Waiter};
+use crate::words::claim::{Holder, Waiter};
 
 /// The place that the waiters beyond the table share: they count for those who must give way, and
 /// are not shown.

@@ -2,9 +2,9 @@
 
 use super::File;
 use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
-use crate::error::{Error, ErrorKind, Result};
-use crate::home::lock_directory;
-use crate::url::EngineUrl;
+use crate::open::home::lock_directory;
+use crate::open::url::EngineUrl;
+use crate::words::error::{Error, ErrorKind, Result};
 
 pub(crate) fn registration() -> Registration {
     let mut file = Registration::new("file", &["file"], Keep::Kernel, open);

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use super::bytes::{HOT_AT, Span};
 use super::dir::{Directory, refused};
-use super::doze::Doze;
 use super::driver::Driver;
 use super::fresh::stopped;
 use super::inspect::limit_of;
 use super::lockfile::{Key, LockFile};
+use super::permit_wait::Doze;
 use super::permits::Pool;
 use super::recipe::Event;
 use super::record::{About, Hot, Stamp};
 use super::{boot, wire};
-use crate::claim::Mode;
-use crate::clock::unix_us;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::ClaimId;
-use crate::name::Name;
-use crate::token::next_number;
+use crate::words::claim::Mode;
+use crate::words::clock::unix_us;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
+use crate::words::name::Name;
+use crate::words::token::next_number;
 
 impl Driver<'_> {
     /// The limit that counts. The first acquisition stores its own; after that another one is
@@ -135,7 +135,7 @@ fn store_limit(
 /// Changes the stored limit for everybody; answers whether that changed anything. Permits that are
 /// out stay out.
 pub(super) fn resize(dir: &Directory, name: &Name, limit: u16) -> Result<bool> {
-    let key = Key::new(crate::name::Kind::Semaphore, name);
+    let key = Key::new(crate::words::name::Kind::Semaphore, name);
     let file = LockFile::open(dir, &key)?;
     let before = store_limit(dir, &key, &file, limit, About::ChosenLimit)?;
     Ok(before != Some(limit))

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use super::lockfile::{Key, LockFile};
 use super::permits::{Picked, Pool};
 use super::wait::Wait;
-use crate::claim::Mode;
 use crate::engine::{ClaimId, HoldId};
-use crate::name::{Kind, Name};
+use crate::words::claim::Mode;
+use crate::words::name::{Kind, Name};
 
 /// A hold and the open file description that has its locks.
 pub(super) struct Hold {

@@ -4,15 +4,15 @@
 mod cancel;
 mod direct;
 mod durable;
-mod exclusive;
-mod eye;
 mod files;
 mod gc;
 mod latch;
-mod looks;
+mod mutual;
 mod permits;
 mod processes;
+mod refusals;
 mod shared;
+mod watch;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 
 use super::File;
 use crate::Clock;
-use crate::claim::{Claim, Identity, Mode, Through};
 use crate::engine::{
     Answer, Attempt, ClaimId, Context, End, Engine, Entry, Event, EventSink, Grant, HoldId, Kind,
     Line, Name, Number, Query, Spawner, Standing,
 };
+use crate::words::claim::{Claim, Identity, Mode, Through};
 
 /// An engine, and what it says unasked.
 pub(super) struct Peer {
@@ -184,7 +184,7 @@ impl Peer {
             self.entry(kind, name).waiters.len() == count
         });
         let dozing = usize::from(kind == Kind::Semaphore && count > 0);
-        let file = super::names::file_name(kind, &Name::new(name).unwrap());
+        let file = super::name::file_name(kind, &Name::new(name).unwrap());
         let inode =
             std::fs::metadata(self.engine.0.path.join(file.to_str().unwrap())).unwrap().ino();
         let blocked = || {

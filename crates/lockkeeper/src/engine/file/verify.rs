@@ -7,11 +7,11 @@ use super::dir::{Directory, shown};
 use super::lockfile::{Key, LockFile, Seen};
 use super::record::{About, Hot, Stamp};
 use super::{Opened, boot, wire};
-use crate::claim::Mode;
-use crate::clock::unix_us;
-use crate::error::{Error, ErrorKind};
-use crate::id::HoldId;
-use crate::lost::Lost;
+use crate::words::claim::Mode;
+use crate::words::clock::unix_us;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::id::HoldId;
+use crate::words::lost::Lost;
 
 /// A hold, as far as it can be checked.
 pub(super) struct Facts<'a> {

@@ -16,9 +16,9 @@ use nix::sys::eventfd::EventFd;
 
 use super::bytes::{Grip, Span};
 use super::dir::{Anchor, Directory};
-use super::doze::Doze;
 use super::fork::Descriptor;
 use super::lockfile::{self, Key, LockFile};
+use super::permit_wait::Doze;
 use super::recipe::Event;
 use super::wire::{self, Waited};
 
@@ -40,9 +40,16 @@ struct State {
 /// Where the waiting thread is blocked. It leaves by taking this away under the lock, so while it
 /// stands here the thread lives and the descriptor is its own.
 enum Blocked {
-    Locking { thread: libc::pthread_t, fd: RawFd },
+    Locking { thread: Thread, fd: RawFd },
     Dozing(Arc<EventFd>),
 }
+
+/// A thread that a signal can be sent to. Some C libraries name it by a pointer.
+#[derive(Clone, Copy)]
+struct Thread(libc::pthread_t);
+
+// SAFETY: the name of a thread means the same in every thread of the process.
+unsafe impl Send for Thread {}
 
 impl Wait {
     pub(super) fn new(anchor: Arc<Anchor>) -> Self {
@@ -70,7 +77,7 @@ impl Wait {
                     return Ok(Event::Stopped);
                 }
                 // SAFETY: always successful, and has no preconditions.
-                let thread = unsafe { libc::pthread_self() };
+                let thread = Thread(unsafe { libc::pthread_self() });
                 state.blocked = Some(Blocked::Locking { thread, fd: file.as_fd().as_raw_fd() });
             }
             let waited = wire::wait_lock(file, span, grip);
@@ -165,7 +172,7 @@ impl Wait {
                 unsafe {
                     libc::dup3(self.anchor.as_fd().as_raw_fd(), fd, libc::O_CLOEXEC);
                     if let Some(signal) = signal() {
-                        libc::pthread_kill(thread, signal);
+                        libc::pthread_kill(thread.0, signal);
                     }
                 }
             }

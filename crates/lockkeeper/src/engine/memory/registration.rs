@@ -2,8 +2,8 @@
 
 use super::Memory;
 use crate::engine::{Common, Engine, Keep, Registration};
-use crate::error::Result;
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::words::error::Result;
 
 pub(crate) fn registration() -> Registration {
     let mut memory = Registration::new("memory", &["memory"], Keep::Process, open);

@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::claim::{Holder, Waiter};
-use crate::clock::unix_us;
 use crate::engine::{
     Attempt, Change, Claim, ClaimId, Context, End, Entry, Error, ErrorKind, Event, Grant, HoldId,
     Kind, Line, Lost, Mode, Name, Number, Place, Query, Result, Standing, WatchId, Which,
 };
-use crate::id::ById;
-use crate::token::next_number;
+use crate::words::claim::{Holder, Waiter};
+use crate::words::clock::unix_us;
+use crate::words::id::ById;
+use crate::words::token::next_number;
 
 /// How many places a line has (R13).
 const PLACES_MAX: usize = 16_384;

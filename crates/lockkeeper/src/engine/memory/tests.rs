@@ -2,10 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Memory;
-use crate::claim::{Claim, Identity, Mode, Through};
 use crate::engine::{
     Answer, Attempt, ClaimId, Context, End, Engine, ErrorKind, EventSink, Kind, Line, Name, Spawner,
 };
+use crate::words::claim::{Claim, Identity, Mode, Through};
 use crate::{Clock, engine::Query};
 
 fn now<T>(answer: Answer<T>) -> T {

@@ -5,14 +5,14 @@
 //! stands may look further.
 
 use super::dialect::call;
-use super::keys::Keys;
 use super::links::Links;
+use super::name::Keys;
 use super::options::{Layout, RedisOptions};
 use super::resp::Value;
 use super::script::Which;
-use crate::error::{ErrorKind, Result};
-use crate::guarantee::Warning;
-use crate::name::{Kind, Name};
+use crate::words::error::{ErrorKind, Result};
+use crate::words::guarantee::Warning;
+use crate::words::name::{Kind, Name};
 
 /// The other layouts that hold a lock of this name, whose own key would be `key`.
 ///
@@ -29,34 +29,47 @@ pub(super) async fn look(links: &Links, key: &str, name: &Name) -> Result<Vec<Wa
     }
     let mut found = Vec::new();
     for call in calls {
-        let key = call.keys.first().cloned().unwrap_or_default();
-        match links.call(call).await {
-            Ok(value) => found.extend(warning(options, &key, &value)),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::Closed
-                ) =>
-            {
-                return Err(error);
-            }
-            // A rule of the server's, or a node of a cluster that has not got this key.
-            Err(_) => {}
-        }
+        let key = call.keys.first().unwrap_or_default().to_owned();
+        let theirs = word(links.call(call).await)?;
+        found.extend(theirs.and_then(|theirs| warning(options.layout, &key, &theirs)));
     }
     Ok(found)
 }
 
-fn warning(options: &RedisOptions, key: &str, value: &Value) -> Option<Warning> {
-    let ours = options.layout.as_str();
-    let theirs = value.text().filter(|word| !word.is_empty() && *word != ours)?;
+/// Whose lock the script takes a key for; `None` where that is not to be seen: a rule of the
+/// server's, or a node of a cluster that has not got this key.
+///
+/// # Errors
+/// The server does not answer.
+pub(in crate::engine) fn word(said: Result<Value>) -> Result<Option<String>> {
+    match said {
+        Ok(value) => Ok(Some(value.text().unwrap_or_default().to_owned())),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::Closed
+            ) =>
+        {
+            Err(error)
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// What is told of a lock of another layout in this key; the script's word says of which. `None`
+/// where it is none, or one of ours.
+pub(in crate::engine) fn warning(layout: Layout, key: &str, theirs: &str) -> Option<Warning> {
+    let ours = layout.as_str();
+    if theirs.is_empty() || theirs == ours {
+        return None;
+    }
     let whose = match theirs {
         "plain" => "redis-py, or of another program that writes layout=plain",
         "redisson" => "Redisson",
         _ => "lockkeeper",
     };
     // The two have one key, which has one type.
-    let harm = if options.layout != Layout::Native && theirs != "native" {
+    let harm = if layout != Layout::Native && theirs != "native" {
         format!("no lock of layout={ours} can be had while it is there")
     } else {
         format!("layout={ours} does not exclude layout={theirs}, so there can be two holders")

@@ -3,18 +3,19 @@
 
 use std::time::Duration;
 
-use super::record::millis;
 use super::script::{Call, Which};
-use crate::claim::Claim;
 use crate::engine::Number;
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Ability, Can, Description};
-use crate::id::ClaimId;
-use crate::name::{Kind, Name};
+use crate::engine::redis::client::texts::Texts;
+use crate::engine::words::millis;
+use crate::words::claim::Claim;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantee::{Ability, Can, Description};
+use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
 
 /// What the layout native can instead.
 pub(super) const IN_NATIVE: (Can, &str) =
-    (Can::ALL.without(&[Ability::Barrier]), "use layout=native");
+    (Can::ALL.without(&[Ability::Barrier, Ability::Statements]), "use layout=native");
 
 /// One foreign layout.
 pub(super) trait Dialect: Send + Sync + 'static {
@@ -112,7 +113,7 @@ pub(super) struct Terms {
 impl Terms {
     /// Terms of a lock: one key first, wake-up by channel or by invalidation.
     pub(super) fn new(acquire: Call, limit_at: usize, renew: Call, release: Call) -> Self {
-        let key = acquire.keys.first().cloned().unwrap_or_default();
+        let key = acquire.keys.first().unwrap_or_default().to_owned();
         Self {
             acquire,
             limit_at,
@@ -129,8 +130,10 @@ impl Terms {
     /// The call that asks; refused on arrival after `not_after_us`.
     pub(super) fn ask(&self, not_after_us: u64, how: &str) -> Call {
         let mut call = self.acquire.clone();
-        let at = self.limit_at.min(call.arguments.len());
-        call.arguments.splice(at..at, [not_after_us.to_string(), how.to_owned()]);
+        let mut limit = Texts::default();
+        limit.push_number(not_after_us);
+        limit.push(how);
+        call.arguments.insert(self.limit_at, &limit);
         call
     }
 
@@ -145,8 +148,7 @@ impl Terms {
 
 /// A call from its parts.
 pub(super) fn call(script: Which, keys: &[&str], arguments: &[&str]) -> Call {
-    let owned = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect();
-    Call { script, keys: owned(keys), arguments: owned(arguments) }
+    Call { script, keys: keys.iter().collect(), arguments: arguments.iter().collect() }
 }
 
 /// A lease as scripts take it.

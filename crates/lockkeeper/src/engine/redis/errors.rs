@@ -3,10 +3,11 @@
 use super::options::{Address, Layout, RedisOptions};
 use super::pipe::Broken;
 use super::script::{Call, Which};
-use crate::error::{Error, ErrorKind};
-use crate::guarantee::Warning;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::guarantee::Warning;
 
-/// The layout's number that this release writes (R17).
+/// The layout that this release knows where a script does not name it: of latches and of a quorum
+/// (R17).
 const LAYOUT_VERSION: &str = "1";
 
 /// A grant whose answer was read when its lease was over: whether the lock is still ours is not
@@ -22,7 +23,11 @@ pub(super) fn crossed() -> Error {
 
 /// Why nothing was sent, or why it is not known what became of it.
 pub(in crate::engine) fn broken(options: &RedisOptions, broken: &Broken) -> Error {
-    let at = &options.address;
+    let (Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why)) = broken;
+    if let Some(kind) = why.message_of {
+        return Error::new(kind, why.to_string());
+    }
+    let at = why.at.as_ref().unwrap_or(&options.address);
     match broken {
         Broken::NotSent(why) => {
             Error::new(ErrorKind::Unreachable, format!("Redis at {at} cannot be reached: {why}"))
@@ -62,9 +67,10 @@ pub(in crate::engine) fn unreachable(address: &Address, why: impl std::fmt::Disp
 pub(in crate::engine) fn script(options: &RedisOptions, call: &Call, text: &str) -> Error {
     const KEYS_NAMED: usize = 4;
     if text.contains("WRONGTYPE ") && call.keys.len() <= KEYS_NAMED {
-        let which = match call.keys.as_slice() {
+        let keys: Vec<&str> = call.keys.iter().collect();
+        let which = match keys[..] {
             [key] => format!("the key {key} is"),
-            keys => format!("one of the keys {} is", keys.join(", ")),
+            _ => format!("one of the keys {} is", keys.join(", ")),
         };
         return another_type(options, &which);
     }
@@ -93,9 +99,10 @@ pub(in crate::engine) fn script(options: &RedisOptions, call: &Call, text: &str)
     // The layouts of others have no namespace that a rule could name.
     if options.layout != Layout::Native && text.contains("NOPERM ") && call.keys.len() <= KEYS_NAMED
     {
+        let keys: Vec<&str> = call.keys.iter().collect();
         return Error::new(
             error.kind(),
-            format!("{}; the keys are {}", error.message(), call.keys.join(", ")),
+            format!("{}; the keys are {}", error.message(), keys.join(", ")),
         );
     }
     error
@@ -121,20 +128,39 @@ fn another_type(options: &RedisOptions, which: &str) -> Error {
     )
 }
 
+/// Whether this answer of a server may come of a script that ran half: on a node of a cluster a key
+/// that a script deletes while its slot is being moved counts as moved.
+pub(in crate::engine) fn ran_half(text: &str) -> bool {
+    text.contains("attempted to access a non local key")
+}
+
+/// Whether a server answers so that takes no writes for now, and did nothing.
+pub(in crate::engine) fn takes_no_writes(text: &str) -> bool {
+    let words = ["OOM ", "MISCONF ", "NOREPLICAS ", "maximum memory"];
+    words.iter().any(|word| text.contains(word))
+}
+
 /// What an answer that is an error means. `doing` is the command's name, for permissions.
 pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str) -> Error {
     let at = &options.address;
     if let Some((_, ours)) = text.split_once("LOCKKEEPER ") {
         return of_our_script(ours);
     }
+    if ran_half(text) {
+        let text = format!(
+            "the slot of this name is being moved away from the Redis at {at}, so it is not known \
+             whether the request was carried out: {text}"
+        );
+        return Error::new(ErrorKind::Unknown, text);
+    }
     let (code, rest) = text.split_once(' ').unwrap_or((text, ""));
     let refused = |message: String| Error::new(ErrorKind::Refused, message);
     match code {
         "NOAUTH" => {
-            let scheme = if options.resolve.is_some() { "redis+sentinel" } else { "redis" };
+            let login = options.spelling.login;
             refused(format!(
-                "Redis at {at} wants a password: put it into the URL \
-                 ({scheme}://user:password@host) or use password_file"
+                "Redis at {at} wants a password: put it into the URL ({login}) or use \
+                 password_file"
             ))
         }
         "WRONGPASS" => refused(format!(
@@ -171,7 +197,7 @@ pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str)
                  (min-replicas-to-write)"
             );
             // After a failover replicas come back by themselves: callers wait for that.
-            let away = options.resolve.is_some();
+            let away = options.moves();
             let kind = if away { ErrorKind::Unreachable } else { ErrorKind::Refused };
             Error::new(kind, text).temporary(true)
         }
@@ -180,6 +206,17 @@ pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str)
             format!("Redis at {at} is not ready: {}", lower(rest)),
         ),
         "WRONGTYPE" => another_type(options, "a key is"),
+        "CROSSSLOT" if options.in_cluster => Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "the keys of this name are in several slots of the Redis Cluster at {at}, and no \
+                 script is about several: leave braces out of the name"
+            ),
+        ),
+        "MOVED" | "CLUSTERDOWN" | "ASK" if options.in_cluster => Error::new(
+            ErrorKind::Unreachable,
+            format!("the cluster's node at {at} is not ready: {}", lower(rest)),
+        ),
         "MOVED" | "CLUSTERDOWN" | "CROSSSLOT" | "ASK" => cluster(at),
         _ if rest.contains("unknown command") && doing.starts_with("EVAL") => refused(format!(
             "Redis at {at} does not know {doing}, and every lock is a script: allow EVALSHA and \
@@ -229,16 +266,39 @@ fn inner(options: &RedisOptions, doing: &str, text: &str) -> Option<Error> {
     if at == 0 { None } else { Some(server(options, doing, text.get(at..)?)) }
 }
 
+/// The record that a key belongs to.
+fn record_of(key: &str) -> &str {
+    let beside = [":line", ":last"].iter().find_map(|rest| key.strip_suffix(rest));
+    beside.filter(|record| record.ends_with('}')).unwrap_or(key)
+}
+
 pub(in crate::engine) fn of_our_script(text: &str) -> Error {
     let mut words = text.split(' ');
-    match (words.next(), words.next()) {
+    let (what, about) = (words.next(), words.next());
+    // Behind it Redis says which script it was.
+    let known = words.next().filter(|word| word.bytes().all(|b| b.is_ascii_digit()));
+    let known = known.unwrap_or(LAYOUT_VERSION);
+    match (what, about) {
         (Some("NEWER"), Some(version)) => Error::new(
             ErrorKind::NewerLayout,
             format!(
-                "the record was written with layout {version} and this release knows \
-                 {LAYOUT_VERSION}: use a newer lockkeeper"
+                "the record was written with layout {version} and this release knows {known}: use \
+                 a newer lockkeeper"
             ),
         ),
+        (Some("OLDER"), Some(version)) => Error::new(
+            ErrorKind::Corrupt,
+            format!(
+                "the record was written with layout {version} by an older lockkeeper, and this \
+                 release knows {known}: use the older one here, too, or stop it everywhere and \
+                 delete the keys {record}, {record}:line and {record}:last",
+                record = record_of(words.next().unwrap_or("of that name")),
+            ),
+        ),
+        (Some("FULL"), Some(_)) => {
+            let text = "16384 readers hold this name already: ask later";
+            Error::new(ErrorKind::Refused, text).temporary(true)
+        }
         (Some("CORRUPT"), Some(key)) => Error::new(
             ErrorKind::Corrupt,
             format!(
@@ -270,6 +330,26 @@ pub(in crate::engine) fn cluster(at: &Address) -> Error {
         ErrorKind::InvalidArgument,
         format!("the server at {at} is a node of a Redis Cluster: use redis+cluster://{at}"),
     )
+}
+
+/// A server that listens where a node of the cluster was.
+#[cfg(feature = "cluster")]
+pub(in crate::engine) fn no_node(at: &Address) -> Error {
+    let text = format!(
+        "the server at {at} is no node of a Redis Cluster: it has the address of one, and is not \
+         used until the nodes say where else the slots are"
+    );
+    Error::new(ErrorKind::Unreachable, text).temporary(true)
+}
+
+/// A node that is not the one that was there.
+#[cfg(feature = "cluster")]
+pub(in crate::engine) fn another_node(at: &Address) -> Error {
+    let text = format!(
+        "the server at {at} is another node than the one that the cluster has there: it is not \
+         used until the nodes say that it is theirs"
+    );
+    Error::new(ErrorKind::Unreachable, text).temporary(true)
 }
 
 /// The URL to use for a sentinel.
@@ -347,127 +427,4 @@ fn lower(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::ErrorKind;
-
-    #[test]
-    fn every_refusal_says_which_it_is_and_what_to_do() {
-        let options = RedisOptions::new(Address::Tcp("h".into(), 1));
-        let cases = [
-            ("NOAUTH Authentication required.", ErrorKind::Refused, "password"),
-            (
-                "WRONGPASS invalid username-password pair or user is disabled.",
-                ErrorKind::Refused,
-                "does not accept",
-            ),
-            (
-                "NOPERM this user has no permissions to run the 'evalsha' command",
-                ErrorKind::Refused,
-                "'evalsha'",
-            ),
-            (
-                "READONLY You can't write against a read only replica.",
-                ErrorKind::Refused,
-                "primary",
-            ),
-            (
-                "OOM command not allowed when used memory > 'maxmemory'.",
-                ErrorKind::Refused,
-                "maxmemory",
-            ),
-            (
-                "ERR Error running script: -OOM command not allowed when used memory > \
-                 'maxmemory'.",
-                ErrorKind::Refused,
-                "maxmemory",
-            ),
-            ("MISCONF Redis is configured to save RDB snapshots", ErrorKind::Refused, "disk"),
-            (
-                "WRONGTYPE Operation against a key holding the wrong kind of value",
-                ErrorKind::Corrupt,
-                "of another type",
-            ),
-            ("MOVED 3999 127.0.0.1:6381", ErrorKind::InvalidArgument, "redis+cluster://h:1"),
-            ("LOADING Redis is loading the dataset in memory", ErrorKind::Unreachable, "not ready"),
-            (
-                "ERR LOCKKEEPER NEWER 2 script: abc, on @user_script:30.",
-                ErrorKind::NewerLayout,
-                "layout 2",
-            ),
-            ("LOCKKEEPER CORRUPT lockkeeper:{lock:a}", ErrorKind::Corrupt, "lockkeeper:{lock:a}"),
-            (
-                "LOCKKEEPER TYPE lockkeeper:{lock:a}:last",
-                ErrorKind::Corrupt,
-                "lockkeeper:{lock:a}:last is of another type",
-            ),
-            (
-                "ERR LOCKKEEPER FENCE {a}:fence holds no tokens script: abc",
-                ErrorKind::Corrupt,
-                "the key {a}:fence holds no tokens",
-            ),
-            ("ERR something else", ErrorKind::Refused, "something else"),
-        ];
-        for (text, kind, says) in cases {
-            let error = server(&options, "EVALSHA", text);
-            assert_eq!(error.kind(), kind, "{text}: {error}");
-            assert!(error.message().contains(says), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_refused_key_of_another_layout_is_named_and_no_placeholder_is_advised() {
-        let mut options = RedisOptions::new(Address::Tcp("h".into(), 1));
-        let call = Call {
-            script: Which::PlainAcquire,
-            keys: vec!["fleet/a".into()],
-            arguments: Vec::new(),
-        };
-        let denied = "NOPERM No permissions to access a key";
-        let error = script(&options, &call, denied);
-        assert!(
-            error.message().contains("ACL SETUSER default ~lockkeeper:* &lockkeeper:* +@scripting"),
-            "{error}"
-        );
-        for layout in [Layout::Plain, Layout::Redisson] {
-            options.layout = layout;
-            let error = script(&options, &call, denied);
-            assert_eq!(error.kind(), ErrorKind::Refused);
-            let advice = "ACL SETUSER default +@scripting +@read +@write +@pubsub +@connection \
-                          +time, and with ~ and & patterns";
-            assert!(
-                error.message().contains(advice)
-                    && error.message().ends_with("; the keys are fleet/a"),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_error_of_a_script_names_its_keys_and_what_its_user_may_lack() {
-        let mut options = RedisOptions::new(Address::Tcp("h".into(), 1));
-        options.user = Some("ann".into());
-        let keys = vec!["lockkeeper:{lock:a}".into(), "lockkeeper:{lock:a}:line".into()];
-        let call = Call { script: Which::Acquire, keys, arguments: Vec::new() };
-        let error = script(
-            &options,
-            &call,
-            "WRONGTYPE Operation against a key holding the wrong kind of value script: abc",
-        );
-        assert!(
-            error.kind() == ErrorKind::Corrupt
-                && error.message().contains("lockkeeper:{lock:a}, lockkeeper:{lock:a}:line"),
-            "{error}"
-        );
-        let denied = "ERR The user executing the script can't run this command or subcommand \
-                      script: 4c27, on @user_script:37.";
-        let error = script(&options, &call, denied);
-        assert_eq!(error.kind(), ErrorKind::Refused);
-        for part in
-            ["user ann", "can't run this command", "MGET", "ZADD", "+@write", "~lockkeeper:*"]
-        {
-            assert!(error.message().contains(part), "{part}: {error}");
-        }
-        assert!(!error.message().contains("4c27"), "{error}");
-    }
-}
+mod tests;

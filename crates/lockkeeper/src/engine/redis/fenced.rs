@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::keys::{Keys, last, line};
+use super::name::{Keys, last, line};
 use super::options::RedisOptions;
 use super::pipe::Broken;
 use super::resp::{Command, Value};
 use super::wire::Link;
 use super::{errors, url};
-use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::fence::{RedisFence, Script, fence_key};
-use crate::name::{Kind, Name};
-use crate::token::Token;
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::primitives::fence::{RedisFence, Script, fence_key};
+use crate::words::clock::Clock;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::name::{Kind, Name};
+use crate::words::token::Token;
 
 /// Keys of a Redis server whose writes are refused once a newer token was seen: a client for
 /// [`RedisFence`], which programs that have one of their own use directly.

@@ -5,30 +5,31 @@
 //! by the layout's channel or by the invalidation of its key, and asks again when the holder's
 //! lease ends, not before 250 ms and not after 5 s.
 
-mod asking;
-mod glance;
-mod parting;
+mod acquire;
+mod inspect;
 mod pausing;
+mod release;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::anchor::Anchor;
+use super::anchors::Anchors;
+use super::client::node::Node;
 use super::dialect::{Dialect, Terms};
-use super::links::Links;
+use super::links::{Leaving, Links};
 use super::numbers::Numbers;
-use super::opened::Opened;
+use super::opened::{Heard, Opened};
 use super::options::RedisOptions;
 use super::resp::Value;
 use super::script::Call;
 use super::watches::Watches;
 use super::wire::Tracking;
-use crate::claim::Mode;
-use crate::clock::Ticks;
 use crate::engine::{Context, Event, Line, Number};
-use crate::guarantee::Description;
-use crate::id::ClaimId;
+use crate::words::claim::Mode;
+use crate::words::clock::Ticks;
+use crate::words::guarantee::Description;
+use crate::words::id::ClaimId;
 
 /// How soon and how late a waiter looks by itself (R10).
 const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -43,7 +44,7 @@ pub(super) struct Foreign {
 
 #[derive(Default)]
 struct State {
-    anchor: Option<Anchor>,
+    anchors: Anchors,
     /// Of layouts that count.
     numbers: Numbers,
     claims: BTreeMap<ClaimId, Entry>,
@@ -90,6 +91,9 @@ pub(super) struct Request {
     ttl: Duration,
     /// Until when the server takes it.
     in_time_until: Ticks,
+    /// Where replicas are waited for, what gives it back may be answered before it is sent: whoever
+    /// closes waits for this one, too.
+    _leaving: Option<Leaving>,
 }
 
 impl AsRef<Call> for Request {
@@ -137,6 +141,13 @@ impl Foreign {
         }
     }
 
+    /// Wakes a claim from inside the answer to a request. The keeper may be at its first look at
+    /// that answer, with the name locked, and no event is sent then.
+    fn wake(&self, claim: ClaimId) {
+        let events = self.links.context.events.clone();
+        self.links.context.spawner.spawn(async move { events.send(Event::Wake { claim }) });
+    }
+
     fn waiting(&self, about: impl Fn(&Terms) -> bool) -> Vec<ClaimId> {
         let mut state = self.state();
         let mut woken = Vec::new();
@@ -157,13 +168,7 @@ impl Opened for Foreign {
 
     fn new(options: Arc<RedisOptions>, dialect: &Arc<dyn Dialect>, context: Context) -> Arc<Self> {
         Arc::new_cyclic(|weak: &Weak<Self>| {
-            let weak = weak.clone();
-            let hear = Arc::new(move |_, items: Vec<Value>| {
-                if let Some(foreign) = weak.upgrade() {
-                    foreign.hear(&items);
-                }
-            });
-            let links = Links::new(options, context, hear);
+            let links = Links::new(options, context, Arc::new(Heard(weak.clone())));
             links.main.track(Tracking::Read);
             let (state, watches) = (Mutex::default(), Watches::default());
             Self { links, dialect: dialect.clone(), state, watches }
@@ -172,6 +177,32 @@ impl Opened for Foreign {
 
     fn links(&self) -> &Links {
         &self.links
+    }
+
+    fn pushed(self: &Arc<Self>, _: Node, _: u64, items: &[Value]) {
+        self.hear(items);
+    }
+
+    #[cfg(feature = "cluster")]
+    fn part(&self, claim: ClaimId) -> u32 {
+        let terms = self.state().claims.get(&claim).map(|entry| entry.terms.clone());
+        terms.map_or(0, |terms| self.links.main.home(&terms.key).0.into())
+    }
+
+    #[cfg(feature = "cluster")]
+    fn moved(&self, keys: &dyn Fn(&str) -> bool) {
+        let key =
+            |(kind, name)| self.dialect.inspect(kind, &name).ok()?.keys.first().map(str::to_owned);
+        if self.watches.names().into_iter().filter_map(key).any(|key| keys(&key)) {
+            self.watches.missed();
+        }
+    }
+
+    #[cfg(feature = "cluster")]
+    fn claims_of(&self, keys: &dyn Fn(&str) -> bool) -> Vec<ClaimId> {
+        let state = self.state();
+        let claims = state.claims.iter().filter(|(_, entry)| keys(&entry.terms.key));
+        claims.map(|(id, _)| *id).collect()
     }
 
     fn describe(dialect: &Arc<dyn Dialect>, description: &mut Description) {
@@ -187,7 +218,7 @@ impl Opened for Foreign {
             return;
         };
         for claim in self.waiting(|other| other.key == terms.key) {
-            self.links.context.events.send(Event::Wake { claim });
+            self.wake(claim);
         }
     }
 

@@ -2,40 +2,43 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `url`, `options`, `facts`, `errors` | what the URL says, what the server is, what its errors mean |
+//! | `url`, `options`, `describe`, `errors` | what the URL says, what the server is, what its errors mean |
 //! | `client/` | a client of one server: the protocol, the socket, connections that are remade, scripts |
-//! | `keys`, `record`, `reply` | the native layout: keys, what stands in them, what its scripts answer |
+//! | `name`, `record`, `reply` | the native layout: keys, what stands in them, what its scripts answer |
 //! | `numbers` | the numbers that a server which takes the place of another must not go below |
-//! | `recipe`, `anchor` | the native layout as a pure machine |
+//! | `recipe` | the native layout as a pure machine |
 //! | `links`, `opened`, `watches` | an open engine: its two connections, what every layout does over them, and who watches what |
-//! | `native/` | the native layout as an engine: `asking`, `parting`, telling who holds what (`glance`) |
+//! | `native/` | the native layout as an engine: `acquire`, `release`, `inspect`, `watch` |
 //! | `fenced` | data keys that check tokens, for programs that keep what they protect in Redis |
 //! | `beside` | locks of another layout under the same name |
 //! | `sweep` | removes the keys of a measurement, in any layout |
 //! | `dialect`, `plain`, `redisson` | the layouts of other programs: their keys, values and channels |
-//! | `foreign/` | those layouts as an engine, in the same three rooms |
+//! | `foreign/` | those layouts as an engine, in the same rooms |
 
-pub(in crate::engine) mod anchor;
-mod beside;
+mod anchors;
+pub(in crate::engine) mod beside;
 pub(in crate::engine) mod client;
+pub(in crate::engine) mod describe;
 mod dialect;
 pub(in crate::engine) mod errors;
-pub(in crate::engine) mod facts;
 pub(crate) mod fenced;
 mod foreign;
-pub(in crate::engine) mod keys;
 mod links;
+pub(in crate::engine) mod name;
 mod native;
 mod numbers;
 mod opened;
 pub(in crate::engine) mod options;
-mod plain;
+pub(in crate::engine) mod plain;
 mod recipe;
 pub(in crate::engine) mod record;
-mod redisson;
+pub(in crate::engine) mod redisson;
 mod registration;
+#[cfg(any(feature = "sentinel", feature = "cluster"))]
+pub(in crate::engine) mod relay;
 pub(in crate::engine) mod reply;
 mod sweep;
+mod together;
 pub(in crate::engine) mod url;
 mod watches;
 

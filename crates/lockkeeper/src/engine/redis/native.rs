@@ -1,25 +1,27 @@
 //! The native layout while it is open: the recipe says what to send, the links carry it, the keeper
 //! is told.
 
-mod asking;
-mod glance;
-mod parting;
-mod watching;
+mod acquire;
+mod inspect;
+mod listing;
+mod release;
+mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::keys::Keys;
+use super::client::node::Node;
 use super::links::Links;
-use super::opened::Opened;
+use super::name::Keys;
+use super::opened::{Heard, Opened};
 use super::options::RedisOptions;
 use super::recipe::{CLAIM_LEASE, Recipe, Rules};
 use super::reply::Push;
 use super::resp::Value;
 use super::watches::Watches;
 use crate::engine::Context;
-use crate::guarantee::{Ability, Description, Expiry};
-use crate::id::ClaimId;
-use watching::Tracker;
+use crate::words::guarantee::{Ability, Description, Expiry};
+use crate::words::id::ClaimId;
+use watch::Tracker;
 
 /// What runs once it is open.
 pub(super) struct Native {
@@ -38,7 +40,7 @@ impl Native {
     }
 
     /// A push, in the order in which it was read.
-    fn hear(&self, order: u64, items: &[Value]) {
+    fn hear(&self, node: Node, order: u64, items: &[Value]) {
         let [kind, channel, payload] = items else { return };
         if kind.text() != Some("message") {
             return;
@@ -49,7 +51,7 @@ impl Native {
         }
         let now = self.links.context.clock.now();
         let push = Push::parse(payload);
-        let event = push.as_ref().and_then(|push| self.recipe().pushed(now, order, push));
+        let event = push.as_ref().and_then(|push| self.recipe().pushed(now, node, order, push));
         if let Some(event) = event {
             self.links.context.events.send(event);
         }
@@ -69,16 +71,11 @@ impl Opened for Native {
                 drift_permille: options.drift_permille,
                 request_timeout: options.request_timeout,
                 acknowledged: options.wait.is_some(),
-                moves: options.resolve.is_some(),
+                moves: options.moves(),
+                scattered: options.scattered(),
             };
-            let weak = weak.clone();
-            let hear = Arc::new(move |order, items: Vec<Value>| {
-                if let Some(native) = weak.upgrade() {
-                    native.hear(order, &items);
-                }
-            });
-            let links = Links::new(options, context, hear);
-            _ = links.main.subscribe(&channel);
+            let links = Links::new(options, context, Arc::new(Heard(weak.clone())));
+            links.main.subscribe_everywhere(&channel);
             Self {
                 links,
                 keys,
@@ -92,6 +89,28 @@ impl Opened for Native {
 
     fn links(&self) -> &Links {
         &self.links
+    }
+
+    fn pushed(self: &Arc<Self>, node: Node, order: u64, items: &[Value]) {
+        self.hear(node, order, items);
+    }
+
+    #[cfg(feature = "cluster")]
+    fn part(&self, claim: ClaimId) -> u32 {
+        self.home_of(claim).unwrap_or_default().0.into()
+    }
+
+    #[cfg(feature = "cluster")]
+    fn moved(&self, keys: &dyn Fn(&str) -> bool) {
+        let watched = self.watches.names();
+        if watched.iter().any(|(kind, name)| keys(&self.keys.record(*kind, name))) {
+            self.watches.missed();
+        }
+    }
+
+    #[cfg(feature = "cluster")]
+    fn claims_of(&self, keys: &dyn Fn(&str) -> bool) -> Vec<ClaimId> {
+        self.recipe().claims_of(keys)
     }
 
     fn describe((): &(), description: &mut Description) {

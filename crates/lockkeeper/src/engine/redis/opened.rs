@@ -2,25 +2,30 @@
 //! handing on to what is open.
 
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::facts::Facts;
-use super::links::Links;
+use super::client::lane::Ears;
+use super::client::node::Node;
+use super::describe::Facts;
+use super::links::{Leave, Links};
 use super::options::RedisOptions;
+use super::resp::Value;
 use super::script::Call;
 use super::sweep;
 use super::wire::{Answered, Started};
-use crate::claim::{Claim, Entry};
-use crate::clock::Ticks;
+#[cfg(feature = "cluster")]
+use crate::engine::Event;
 use crate::engine::{
     Answer, Attempt, Change, Context, End, Engine, Grant, Inlet, Lease, Line, Number, Query,
     Released, Renewal, Standing, WatchId,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Class, Description, Expiry, Warning};
-use crate::id::{ClaimId, HoldId, LeaseId};
-use crate::name::Name;
+use crate::words::claim::{Claim, Entry};
+use crate::words::clock::Ticks;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantee::{Class, Description, Expiry, Warning};
+use crate::words::id::{ClaimId, HoldId, LeaseId};
+use crate::words::name::Name;
 
 /// How many leases one script call renews: a longer call would make the others wait.
 pub(super) const RENEWALS_PER_CALL: usize = 100;
@@ -37,7 +42,7 @@ pub(super) struct Server<O: Opened> {
 }
 
 /// A layout while it is open.
-pub(super) trait Opened: Asking + Parting + Telling {
+pub(super) trait Opened: Acquires + Releases + Inspects {
     /// What it needs to know beside the options.
     type Setting: Send + Sync + 'static;
 
@@ -47,6 +52,21 @@ pub(super) trait Opened: Asking + Parting + Telling {
 
     /// Changes what a server alone promises into what this layout does.
     fn describe(setting: &Self::Setting, description: &mut Description);
+
+    /// A push of a node, in the order in which it was read.
+    fn pushed(self: &Arc<Self>, node: Node, order: u64, items: &[Value]);
+
+    /// The node that has what a claim is about.
+    #[cfg(feature = "cluster")]
+    fn part(&self, claim: ClaimId) -> u32;
+
+    /// The keys that this picks have another home: whoever watches one of them looks again.
+    #[cfg(feature = "cluster")]
+    fn moved(&self, keys: &dyn Fn(&str) -> bool);
+
+    /// The claims about keys that this picks.
+    #[cfg(feature = "cluster")]
+    fn claims_of(&self, keys: &dyn Fn(&str) -> bool) -> Vec<ClaimId>;
 
     /// Wakes the tasks that have to end.
     fn closing(&self);
@@ -59,11 +79,10 @@ pub(super) trait Opened: Asking + Parting + Telling {
     fn ended(
         self: &Arc<Self>,
         id: ClaimId,
-        call: &Call,
-        started: Started,
+        leave: Leave,
     ) -> impl Future<Output = (End, Option<Answered>)> + Send {
         async move {
-            let (end, answered) = self.links().ended(started, call).await;
+            let (end, answered) = self.links().ended(leave).await;
             if answered.as_ref().is_some_and(|answered| answered.resent) {
                 self.overtaken(id);
             }
@@ -76,12 +95,15 @@ pub(super) trait Opened: Asking + Parting + Telling {
 }
 
 /// How a layout asks for locks.
-pub(super) trait Asking: Send + Sync + Sized + 'static {
+pub(super) trait Acquires: Send + Sync + Sized + 'static {
     /// A request on its way: the call, and what else has to be known of it when it is answered.
     type Request: AsRef<Call> + Send + 'static;
 
-    /// The server's clock, with our reading from before it was asked.
-    fn heard(&self, server_us: u64, before: Ticks);
+    /// A node is about to be connected, perhaps another server than before.
+    fn fresh(&self, node: Node);
+
+    /// A node's clock, with our reading from before it was asked.
+    fn heard(&self, node: Node, server_us: u64, before: Ticks);
 
     /// Asks for a claim; with `hold`, for another mode of a hold.
     fn ask(self: &Arc<Self>, claim: &Claim, line: Line, hold: Option<HoldId>) -> Answer<Attempt>;
@@ -110,12 +132,12 @@ pub(super) trait Asking: Send + Sync + Sized + 'static {
 }
 
 /// How a layout keeps holds, gives them back, and leaves a line.
-pub(super) trait Parting: Send + Sync + Sized + 'static {
+pub(super) trait Releases: Send + Sync + Sized + 'static {
     fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Answer<Vec<Renewal>>;
 
     /// The last message about a claim: what it was granted is given back, its place is left.
     /// `None`: there is nothing of it.
-    fn leave(self: &Arc<Self>, id: ClaimId) -> Option<(Call, Started)>;
+    fn leave(self: &Arc<Self>, id: ClaimId) -> Option<Leave>;
 
     fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released>;
 
@@ -124,7 +146,7 @@ pub(super) trait Parting: Send + Sync + Sized + 'static {
 }
 
 /// How a layout tells who holds what, and changes what is no lock.
-pub(super) trait Telling: Send + Sync + Sized + 'static {
+pub(super) trait Inspects: Send + Sync + Sized + 'static {
     fn look(self: Arc<Self>, query: Query) -> impl Future<Output = Result<Vec<Entry>>> + Send;
 
     fn change(self: Arc<Self>, change: Change) -> impl Future<Output = Result<bool>> + Send;
@@ -181,10 +203,7 @@ impl<O: Opened> Engine for Server<O> {
                 "the engine is open already",
             )));
         }
-        Answer::later(async move {
-            let hears = opened.clone();
-            opened.links().open(move |server_us, before| hears.heard(server_us, before)).await
-        })
+        Answer::later(async move { opened.links().open().await })
     }
 
     fn describe(&self) -> Description {
@@ -230,9 +249,9 @@ impl<O: Opened> Engine for Server<O> {
 
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
         let Ok(opened) = self.opened() else { return Answer::Now(End::NotOurs) };
-        let Some((call, started)) = opened.leave(claim) else { return Answer::Now(End::NotOurs) };
+        let Some(leave) = opened.leave(claim) else { return Answer::Now(End::NotOurs) };
         let opened = opened.clone();
-        Answer::later(async move { opened.ended(claim, &call, started).await.0 })
+        Answer::later(async move { opened.ended(claim, leave).await.0 })
     }
 
     fn convert(&self, hold: HoldId, claim: &Claim) -> Answer<Attempt> {
@@ -288,12 +307,79 @@ impl<O: Opened> Engine for Server<O> {
         self.answer(swept, Err)
     }
 
+    #[cfg(feature = "cluster")]
+    fn part(&self, claim: ClaimId) -> u32 {
+        let opened = self.opened.get().filter(|_| self.options.scattered());
+        opened.map_or(0, |opened| opened.part(claim))
+    }
+
     fn close(&self) -> Answer<()> {
         let Ok(opened) = self.opened() else { return Answer::Now(()) };
         opened.links().closing();
         opened.closing();
         let opened = opened.clone();
         Answer::later(async move { opened.links().close().await })
+    }
+}
+
+/// What the connections of a layout bring, for as long as it is there.
+pub(super) struct Heard<O>(pub(super) Weak<O>);
+
+impl<O: Opened> Ears for Heard<O> {
+    fn push(&self, node: Node, order: u64, items: Vec<Value>) {
+        if let Some(opened) = self.0.upgrade() {
+            opened.pushed(node, order, &items);
+        }
+    }
+
+    fn fresh(&self, node: Node) {
+        if let Some(opened) = self.0.upgrade() {
+            opened.fresh(node);
+        }
+    }
+
+    fn up(&self, node: Node, time: Option<(u64, Ticks)>, again: bool) {
+        let Some(opened) = self.0.upgrade() else { return };
+        if let Some((server_us, before)) = time {
+            opened.heard(node, server_us, before);
+        }
+        #[cfg(feature = "cluster")]
+        if again && opened.links().options.scattered() {
+            doubt_at(&opened, node);
+        }
+        #[cfg(not(feature = "cluster"))]
+        let _ = again;
+    }
+
+    #[cfg(feature = "cluster")]
+    fn down(&self, node: Node) {
+        if let Some(opened) = self.0.upgrade() {
+            doubt_at(&opened, node);
+        }
+    }
+
+    #[cfg(feature = "cluster")]
+    fn moved(&self, keys: &dyn Fn(&str) -> bool) {
+        if let Some(opened) = self.0.upgrade() {
+            opened.moved(keys);
+            doubt(&opened, keys);
+        }
+    }
+}
+
+/// The same about all that a node has.
+#[cfg(feature = "cluster")]
+fn doubt_at<O: Opened>(opened: &Arc<O>, node: Node) {
+    let lane = &opened.links().main;
+    doubt(opened, &|key| lane.home(key) == node);
+}
+
+/// It is not certain any more how the claims about these keys stand.
+#[cfg(feature = "cluster")]
+fn doubt<O: Opened>(opened: &Arc<O>, keys: &dyn Fn(&str) -> bool) {
+    let claims = opened.claims_of(keys);
+    if !claims.is_empty() {
+        opened.links().context.events.send(Event::Doubtful { claims });
     }
 }
 
@@ -318,11 +404,9 @@ fn recheck_some<O: Opened>(
 ) -> impl Future<Output = Vec<Standing>> + Send + 'static {
     let requests: Vec<(ClaimId, Option<O::Request>)> =
         claims.iter().map(|id| (*id, opened.again(*id))).collect();
-    let commands: Vec<_> = requests
-        .iter()
-        .filter_map(|(_, request)| Some(request.as_ref()?.as_ref().by_name()))
-        .collect();
-    let mut answers = opened.links().main.start(&commands).each();
+    let calls: Vec<&Call> =
+        requests.iter().filter_map(|(_, request)| Some(request.as_ref()?.as_ref())).collect();
+    let mut answers = opened.links().main.start(&calls).each();
     let held: Vec<LeaseId> = requests
         .iter()
         .filter(|(_, request)| request.is_none())

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+#[cfg(feature = "cluster")]
+use super::client::slots::Slots;
 pub(crate) use super::client::stream::Resolve;
 pub(crate) use crate::engine::tls::Tls;
-use crate::url::Secret;
+use crate::open::url::Secret;
 
 /// Where and how to reach a server, and how to write locks down there.
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ pub(crate) struct RedisOptions {
     pub(crate) address: Address,
     /// Where it is now, asked before each dial; without, at its address.
     pub(crate) resolve: Option<Arc<dyn Resolve>>,
+    /// How errors spell a URL like that of the user.
+    pub(crate) spelling: Spelling,
     /// The ACL user; the default user without.
     pub(crate) user: Option<String>,
     /// Its password.
@@ -26,7 +30,10 @@ pub(crate) struct RedisOptions {
     pub(crate) db: u32,
     /// Whether the server may be a node of a cluster; one that was not expected is refused.
     pub(crate) in_cluster: bool,
-    /// TLS, for `rediss://`.
+    /// Which node of a cluster has what; without, there is one server.
+    #[cfg(feature = "cluster")]
+    pub(crate) slots: Option<Arc<Slots>>,
+    /// TLS, where the URL says so.
     pub(crate) tls: Option<Tls>,
     /// How locks are written down.
     pub(crate) layout: Layout,
@@ -50,6 +57,8 @@ pub(crate) struct RedisOptions {
     pub(crate) drift_permille: u32,
     /// How many replicas have to have what grants or extends a hold.
     pub(crate) wait: Option<Wait>,
+    /// A hash that is read with the greeting: what a member of a quorum says about itself.
+    pub(crate) marker: Option<String>,
 }
 
 /// How many replicas acknowledge a write before it counts, and for how long that is waited for.
@@ -60,15 +69,31 @@ pub(crate) struct Wait {
 }
 
 impl RedisOptions {
+    /// Whether another server may take the place of the one that has a key.
+    pub(crate) fn moves(&self) -> bool {
+        self.resolve.is_some() || self.scattered()
+    }
+
+    /// Whether keys are at several nodes.
+    pub(crate) fn scattered(&self) -> bool {
+        #[cfg(feature = "cluster")]
+        return self.slots.is_some();
+        #[cfg(not(feature = "cluster"))]
+        false
+    }
+
     /// The defaults of the URL table for one address.
     pub(crate) fn new(address: Address) -> Self {
         Self {
             address,
             resolve: None,
+            spelling: Spelling::SERVER,
             user: None,
             password: None,
             db: 0,
             in_cluster: false,
+            #[cfg(feature = "cluster")]
+            slots: None,
             tls: None,
             layout: Layout::Native,
             ttl: Duration::from_secs(30),
@@ -81,7 +106,39 @@ impl RedisOptions {
             semaphore: RedissonSemaphore::Expirable,
             drift_permille: 100,
             wait: None,
+            marker: None,
         }
+    }
+}
+
+/// What an error tells to write into the URL, which another engine spells otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spelling {
+    /// A URL with a user and a password.
+    pub(crate) login: &'static str,
+    /// How to have TLS.
+    pub(crate) tls: &'static str,
+    /// How to have none.
+    pub(crate) no_tls: &'static str,
+}
+
+impl Spelling {
+    /// One server.
+    pub(crate) const SERVER: Self =
+        Self { login: "redis://user:password@host", tls: "use rediss://", no_tls: "use redis://" };
+
+    /// One server with TLS.
+    pub(crate) const SECURE_SERVER: Self =
+        Self { login: "rediss://user:password@host", ..Self::SERVER };
+
+    /// One server at a unix socket.
+    pub(crate) const SOCKET: Self =
+        Self { login: "redis+unix://user:password@/path", ..Self::SERVER };
+
+    /// Several servers, whose scheme does not say whether there is TLS.
+    #[cfg(any(feature = "sentinel", feature = "cluster", feature = "redlock"))]
+    pub(crate) const fn of_several(login: &'static str) -> Self {
+        Self { login, tls: "add tls=true", no_tls: "leave out tls=true" }
     }
 }
 

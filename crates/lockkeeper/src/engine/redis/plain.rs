@@ -7,11 +7,11 @@
 use super::dialect::{Dialect, IN_NATIVE, Terms, call, lease, unsupported};
 use super::options::{RedisOptions, ValueFormat};
 use super::script::{Call, Which};
-use crate::claim::{Claim, Mode};
-use crate::error::Result;
-use crate::guarantee::{Ability, Can, Description};
-use crate::id::ClaimId;
-use crate::name::{Kind, Name};
+use crate::words::claim::{Claim, Mode};
+use crate::words::error::Result;
+use crate::words::guarantee::{Ability, Can, Description};
+use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
 
 pub(super) struct Plain {
     key: String,
@@ -46,7 +46,8 @@ impl Plain {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// Bytes as the standard alphabet of base64 writes them, padded.
+pub(in crate::engine) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
     for three in bytes.chunks(3) {

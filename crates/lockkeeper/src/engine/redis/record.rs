@@ -1,12 +1,16 @@
 //! What our own layout writes down about holders and places, read and written.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use super::keys::{escape, unescape};
-use crate::claim::{Claim, Ends, Holder, Identity, Mode, Waiter};
-use crate::id::ClaimId;
-use crate::name::Kind;
-use crate::token::Token;
+use super::reply::time_of_number;
+use crate::engine::words::{fill_who, millis, time_of, who_word};
+use crate::words::claim::{Claim, Ends, Holder, Mode, Waiter};
+use crate::words::id::ClaimId;
+use crate::words::name::Kind;
+use crate::words::token::Token;
+
+/// The layout of records, lines and last numbers; a latch has one of its own.
+const LAYOUT: &str = "2";
 
 /// One letter a mode.
 pub(super) fn letter(mode: Mode) -> &'static str {
@@ -28,49 +32,24 @@ fn mode_of(letter: &str, count: &str, limit: u16) -> Option<Mode> {
     })
 }
 
-/// Who asks, as one word: host, pid, start, program, label and value, each escaped.
-pub(in crate::engine) fn who_word(who: &Identity, value: Option<&str>) -> String {
-    let optional = |text: Option<&str>| text.map(escape).unwrap_or_default();
-    [
-        escape(&who.host).replace(',', "%2C"),
-        who.pid.to_string(),
-        who.started.to_string(),
-        escape(&who.program).replace(',', "%2C"),
-        optional(who.label.as_deref()).replace(',', "%2C"),
-        // A value that is there but empty is not the same as none.
-        value.map(|v| format!("={}", escape(v).replace(',', "%2C"))).unwrap_or_default(),
-    ]
-    .join(",")
-}
-
-/// Reads what [`who_word`] wrote.
-pub(in crate::engine) fn fill_who(word: &str, holder: &mut Holder) {
-    let mut fields = word.split(',');
-    let mut next = || fields.next().filter(|f| !f.is_empty());
-    holder.host = next().and_then(unescape);
-    holder.pid = next().and_then(|f| f.parse().ok());
-    let _started = next();
-    holder.program = next().and_then(unescape);
-    holder.label = next().and_then(unescape);
-    holder.value = next().and_then(|f| unescape(f.strip_prefix('=')?));
-}
-
-pub(in crate::engine) fn time_of(us: &str) -> Option<SystemTime> {
-    UNIX_EPOCH.checked_add(Duration::from_micros(us.parse().ok()?))
-}
-
 /// A holder as a script writes it; `None` when it is not one of ours.
 pub(super) fn holder(text: &str, kind: Kind, limit: u16, left: Option<Duration>) -> Option<Holder> {
     let words: Vec<&str> = text.split(' ').collect();
-    let [_version, claim, mode, count, number, _ttl, _delay, since, _channel, _conversion, who] =
-        words.as_slice()
+    let [_version, claim, _delay, mode, count, _ttl, _channel, who, _asked, _limit, _hold, number] =
+        words.get(..12)?
     else {
         return None;
+    };
+    let since = match words.get(12..)? {
+        // As granted on the short way: its number is its time.
+        [] => time_of(&time_of_number(number.parse().ok()?).to_string()),
+        [since, _conversion] => time_of(since),
+        _ => return None,
     };
     let mut holder = Holder {
         claim: ClaimId::parse(claim),
         mode: mode_of(mode, count, limit),
-        since: time_of(since),
+        since,
         ends: left.map(Ends::Lease),
         ..Holder::default()
     };
@@ -82,9 +61,24 @@ pub(super) fn holder(text: &str, kind: Kind, limit: u16, left: Option<Duration>)
     Some(holder)
 }
 
+/// How the record of a hold begins that has no delay behind its lease.
+pub(super) fn begins(claim: ClaimId) -> String {
+    format!("{LAYOUT} {claim} 0 ")
+}
+
+/// What is kept of a semaphore's limit while nobody is in the way. A lock's number is bare.
+pub(super) fn bare_limit(limit: u16) -> String {
+    format!("{LAYOUT}:{limit}:l")
+}
+
+/// The limit of a semaphore in what is kept.
+pub(super) fn limit_in(kept: &str) -> Option<u16> {
+    kept.split(':').nth(1)?.parse().ok().filter(|limit| *limit > 0)
+}
+
 /// The lock delay that a holder's record asks for.
 pub(super) fn delay_of(text: &str) -> Duration {
-    Duration::from_millis(text.split(' ').nth(6).and_then(|d| d.parse().ok()).unwrap_or(0))
+    Duration::from_millis(text.split(' ').nth(2).and_then(|d| d.parse().ok()).unwrap_or(0))
 }
 
 /// The lease that a holder's record asks for.
@@ -95,7 +89,7 @@ pub(super) fn ttl_of(text: &str) -> Duration {
 /// What is wrong with a text that the scripts refuse, in their words; `None` when they read it. `h`
 /// in a form stands for a hexadecimal word, `d` for a decimal one, `a` for one letter, and `*` for
 /// any word.
-fn misread(words: &[&str], form: &str, key: &str) -> Option<String> {
+fn misread(words: &[&str], form: &str, layout: &str, key: &str) -> Option<String> {
     let is = |word: &str, form: char| match form {
         'h' => !word.is_empty() && word.bytes().all(|b| b.is_ascii_hexdigit()),
         'd' => !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit()),
@@ -104,52 +98,71 @@ fn misread(words: &[&str], form: &str, key: &str) -> Option<String> {
     };
     let fits = words.len() == form.len()
         && words.iter().zip(form.chars()).all(|(word, form)| is(word, form));
-    if fits && words.first() == Some(&"1") {
+    if fits && words.first() == Some(&layout) {
         return None;
     }
-    // As `misread` of settle.lua has it: a greater number is a newer release's, everything else is
+    // As `misread` of forms.lua has it: a greater number is a newer release's, everything else is
     // damage.
     let starts = words.len() >= 2
         && words.iter().zip(form.chars()).take(2).all(|(word, form)| is(word, form));
-    let newer =
-        words.first().filter(|version| starts && version.parse::<f64>().is_ok_and(|v| v > 1.0));
-    Some(newer.map_or_else(|| format!("CORRUPT {key}"), |version| format!("NEWER {version}")))
+    let number = |version: &&str| version.parse::<f64>().ok().filter(|_| starts);
+    let version = words.first().and_then(|version| Some((version, number(version)?)));
+    let ours: f64 = layout.parse().unwrap_or_default();
+    Some(match version {
+        Some((version, number)) if number > ours => format!("NEWER {version} {layout}"),
+        Some((version @ &"1", number)) if number < ours => {
+            format!("OLDER {version} {layout} {key}")
+        }
+        _ => format!("CORRUPT {key}"),
+    })
 }
 
 /// What is wrong with a holder's text.
 pub(super) fn holder_misread(text: &str, key: &str) -> Option<String> {
-    misread(&text.split(' ').collect::<Vec<_>>(), "dhaddddd***", key)
+    let words: Vec<&str> = text.split(' ').collect();
+    let form = if words.len() == 12 { "dhdadd**dd*d" } else { "dhdadd**dd*dd*" };
+    misread(&words, form, LAYOUT, key)
 }
 
 /// What is wrong with the summary of several holders.
 pub(super) fn summary_misread(text: &str, key: &str) -> Option<String> {
-    misread(&text.split(' ').collect::<Vec<_>>(), "dd*d", key)
+    misread(&text.split(' ').collect::<Vec<_>>(), "dd*d", LAYOUT, key)
 }
 
 /// What is wrong with a latch's text.
 pub(super) fn latch_misread(text: &str, key: &str) -> Option<String> {
-    misread(&text.split(' ').collect::<Vec<_>>(), "dd", key)
+    misread(&text.split(' ').collect::<Vec<_>>(), "dd", "1", key)
 }
 
 /// What is wrong with a place's text; a place that is only damaged is skipped by the scripts.
-pub(super) fn place_misread(text: &str) -> Option<String> {
-    misread(&text.split(' ').collect::<Vec<_>>(), "dhadddd***", "")
-        .filter(|said| said.starts_with("NEWER"))
+pub(super) fn place_misread(text: &str, key: &str) -> Option<String> {
+    misread(&text.split(' ').collect::<Vec<_>>(), "dhdadd**dd*", LAYOUT, key)
+        .filter(|said| !said.starts_with("CORRUPT"))
 }
 
 /// What is wrong with the text of the last number.
 pub(super) fn last_misread(text: &str, key: &str) -> Option<String> {
-    let (words, marks) = text.rsplit_once(':').unwrap_or((text, "?"));
-    if marks.bytes().any(|b| !b.is_ascii_alphabetic()) {
-        return Some(format!("CORRUPT {key}"));
+    let corrupt = || Some(format!("CORRUPT {key}"));
+    let words: Vec<&str> = text.split(':').collect();
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+    match words.as_slice() {
+        [number] if is_number(number) => None,
+        [version, number, marks] if is_number(number) && is_number(version) => {
+            // Without flags a number of ours is bare.
+            let bare = marks.is_empty() && *version == LAYOUT;
+            if bare || marks.bytes().any(|b| !b.is_ascii_alphabetic()) {
+                return corrupt();
+            }
+            misread(&[version, number], "dd", LAYOUT, key)
+        }
+        _ => corrupt(),
     }
-    misread(&words.split(':').collect::<Vec<_>>(), "dd", key)
 }
 
 /// A place as a script writes it.
 pub(super) fn waiter(text: &str, limit: u16, ahead: u32) -> Option<Waiter> {
     let words: Vec<&str> = text.split(' ').collect();
-    let [_version, _claim, mode, count, _ttl, _delay, since, _channel, _hold, who] =
+    let [_version, _claim, _delay, mode, count, _ttl, _channel, who, asked, _limit, _hold] =
         words.as_slice()
     else {
         return None;
@@ -159,7 +172,7 @@ pub(super) fn waiter(text: &str, limit: u16, ahead: u32) -> Option<Waiter> {
     Some(Waiter {
         host: shown.host,
         pid: shown.pid,
-        since: time_of(since),
+        since: time_of(asked),
         ahead: Some(ahead),
         mode: mode_of(mode, count, limit),
     })
@@ -169,7 +182,7 @@ pub(super) fn waiter(text: &str, limit: u16, ahead: u32) -> Option<Waiter> {
 /// repeated claim would stand twice.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
-    words: Vec<String>,
+    text: String,
     pub(super) ttl: Duration,
     pub(super) delay: Duration,
 }
@@ -181,30 +194,22 @@ impl Place {
             Mode::Permits { count, limit } => (count, limit),
             _ => (1, 0),
         };
-        let words = vec![
-            claim.id.to_string(),
-            letter(claim.mode).to_owned(),
-            count.to_string(),
-            limit.to_string(),
-            millis(claim.ttl).to_string(),
-            millis(claim.lock_delay).to_string(),
-            since_us.to_string(),
-            channel.to_owned(),
-            hold.map_or_else(|| "-".to_owned(), |h| h.to_string()),
+        let text = format!(
+            "{LAYOUT} {} {} {} {count} {} {channel} {} {since_us} {limit} {}",
+            claim.id,
+            millis(claim.lock_delay),
+            letter(claim.mode),
+            millis(claim.ttl),
             who_word(&claim.who, claim.value.as_deref()),
-        ];
-        Self { words, ttl: claim.ttl, delay: claim.lock_delay }
+            hold.map_or_else(|| "-".to_owned(), |hold| hold.to_string()),
+        );
+        Self { text, ttl: claim.ttl, delay: claim.lock_delay }
     }
 
-    /// The arguments of the scripts.
-    pub(super) fn arguments(&self) -> Vec<String> {
-        self.words.clone()
+    /// As the scripts take it.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
-}
-
-/// Whole milliseconds, at least one where there is anything.
-pub(in crate::engine) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -212,8 +217,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::claim::Through;
-    use crate::name::Name;
+    use crate::words::claim::{Identity, Through};
+    use crate::words::name::Name;
 
     #[test]
     fn who_holds_is_read_back_as_it_was_written() {
@@ -227,7 +232,8 @@ mod tests {
         let word = who_word(&who, Some(""));
         assert!(!word.contains(' ') && word.is_ascii(), "{word}");
         let id = ClaimId::fresh();
-        let text = format!("1 {id} u 1 42 30000 0 1767225600000001 channel - {word}");
+        let text =
+            format!("2 {id} 0 u 1 30000 channel {word} 1767225600000000 0 - 42 1767225600000001 -");
         let read = holder(&text, Kind::Lock, 0, None).unwrap();
         assert_eq!(read.claim, Some(id));
         assert_eq!(
@@ -241,14 +247,17 @@ mod tests {
 
     #[test]
     fn c8_only_a_greater_number_is_a_newer_layout_and_everything_else_is_damage() {
-        let good = "1 aa x 1 42 30000 0 5 c - w";
-        assert_eq!(holder_misread(good, "k"), None);
+        for good in ["2 aa 0 x 1 30000 c w 5 0 - 42 5 -", "2 aa 0 x 1 30000 c w 5 0 - 42"] {
+            assert_eq!(holder_misread(good, "k"), None, "{good}");
+        }
         for (text, said) in [
-            ("9 aa x 1 0 1 2 c w", "NEWER 9"),
-            ("9 aa x 1 42 30000 0 5 c - w", "NEWER 9"),
-            ("10 aa", "NEWER 10"),
-            ("1 aa x nan nan nan nan c w", "CORRUPT k"),
-            ("0 aa x 1 42 30000 0 5 c - w", "CORRUPT k"),
+            ("9 aa x 1 0 1 2 c w", "NEWER 9 2"),
+            ("9 aa 0 x 1 30000 c w 5 0 - 42 5 -", "NEWER 9 2"),
+            ("10 aa", "NEWER 10 2"),
+            ("1 aa x 1 42 30000 0 5 c - w", "OLDER 1 2 k"),
+            ("2 aa nan x nan nan c w 5 0 - nan", "CORRUPT k"),
+            ("2 aa 0 x 1 30000 c w 5 0 - 42 5", "CORRUPT k"),
+            ("0 aa 0 x 1 30000 c w 5 0 - 42 5 -", "CORRUPT k"),
             ("9", "CORRUPT k"),
             ("somebody else's", "CORRUPT k"),
             ("", "CORRUPT k"),
@@ -257,19 +266,24 @@ mod tests {
         }
         assert_eq!(
             (latch_misread("1 3", "k"), latch_misread("2 3", "k").as_deref()),
-            (None, Some("NEWER 2"))
+            (None, Some("NEWER 2 1"))
         );
         assert_eq!(
-            (summary_misread("1 2 - 7", "k"), summary_misread("1 2", "k").as_deref()),
+            (summary_misread("2 2 - 7", "k"), summary_misread("2 2", "k").as_deref()),
             (None, Some("CORRUPT k"))
         );
-        assert_eq!((last_misread("1:7:w", "k"), last_misread("1:7:", "k")), (None, None));
-        assert_eq!(last_misread("2:7:", "k").as_deref(), Some("NEWER 2"));
-        for damage in ["1:7", "1:x:", "1:7:1", "", "0:7:"] {
+        for good in ["7", "2:7:w", "2:7:lwqdo"] {
+            assert_eq!(last_misread(good, "k"), None, "{good}");
+        }
+        assert_eq!(last_misread("3:7:", "k").as_deref(), Some("NEWER 3 2"));
+        assert_eq!(last_misread("1:7:", "k").as_deref(), Some("OLDER 1 2 k"));
+        assert_eq!((limit_in("2:7:lw"), limit_in("2:0:o"), limit_in("")), (Some(7), None, None));
+        for damage in ["2:7", "2:7:", "x", "2:x:w", "2:7:1", "", "0:7:w", "-7", "1.5"] {
             assert_eq!(last_misread(damage, "k").as_deref(), Some("CORRUPT k"), "{damage:?}");
         }
-        assert_eq!(place_misread("2 aa x 1 1 0 5 c - w").as_deref(), Some("NEWER 2"));
-        assert_eq!(place_misread("1 aa x"), None, "a damaged place is skipped, not refused");
+        assert_eq!(place_misread("3 aa 0 x 1 1 c w 5 0 -", "k").as_deref(), Some("NEWER 3 2"));
+        assert_eq!(place_misread("1 aa x 1 1 0 5 c - w", "k").as_deref(), Some("OLDER 1 2 k"));
+        assert_eq!(place_misread("2 aa x", "k"), None, "a damaged place is skipped, not refused");
     }
 
     #[test]
@@ -296,12 +310,16 @@ mod tests {
             value: None,
         };
         let place = Place::new(&claim, None, "channel", 5);
-        assert_eq!(place.arguments()[1..9], ["p", "3", "8", "30000", "0", "5", "channel", "-"]);
-        assert_eq!(
-            waiter(&format!("1 {} p 3 30000 0 5 channel - h,1,0,p,,", claim.id), 8, 2)
-                .unwrap()
-                .mode,
-            Some(claim.mode)
-        );
+        let text = place.text();
+        let (begin, end) = (format!("2 {} 0 p 3 30000 channel h,", claim.id), " 5 8 -");
+        assert!(text.starts_with(&begin) && text.ends_with(end), "{text}");
+        assert_eq!(place_misread(text, "k"), None);
+        assert_eq!(waiter(text, 8, 2).unwrap().mode, Some(claim.mode));
+        // With a number behind it, it is a record.
+        let text = format!("{text} 42");
+        assert_eq!(holder_misread(&text, "k"), None);
+        assert!(text.starts_with(&begins(claim.id)));
+        let held = holder(&text, Kind::Lock, 0, None).unwrap();
+        assert_eq!(held.since, time_of("1767225600000672"));
     }
 }

@@ -12,14 +12,14 @@
 use super::dialect::{Dialect, IN_NATIVE, LatchStep, Terms, call, lease, unsupported};
 use super::options::{RedissonLock, RedissonSemaphore};
 use super::script::{Call, Which};
-use crate::claim::{Claim, Mode};
-use crate::error::Result;
-use crate::guarantee::{Ability, Can, Description, Warning};
-use crate::id::ClaimId;
-use crate::name::{Kind, Name};
+use crate::words::claim::{Claim, Mode};
+use crate::words::error::Result;
+use crate::words::guarantee::{Ability, Can, Description, Warning};
+use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
 
 /// How long a place in a fair queue lives beyond the holder's lease without a sign of life (R11).
-const FAIR_WAIT_MS: &str = "15000";
+pub(in crate::engine) const FAIR_WAIT_MS: &str = "15000";
 
 pub(super) struct Redisson {
     lock: RedissonLock,
@@ -157,7 +157,7 @@ impl Redisson {
 }
 
 /// Redisson's `prefixName`: a hash tag around the name, unless it brings one.
-fn prefixed(prefix: &str, raw: &str) -> String {
+pub(in crate::engine) fn prefixed(prefix: &str, raw: &str) -> String {
     if raw.contains('{') { format!("{prefix}:{raw}") } else { format!("{prefix}:{{{raw}}}") }
 }
 
@@ -168,7 +168,7 @@ fn braced(raw: &str) -> String {
 
 /// The keys of an RFairLock's queue: the queue, the deadlines, and our signs of life, which
 /// Redisson does not read.
-fn fair_line(raw: &str) -> [String; 3] {
+pub(in crate::engine) fn fair_line(raw: &str) -> [String; 3] {
     let lives = format!("{}:lockkeeper:lives", braced(raw));
     [prefixed("redisson_lock_queue", raw), prefixed("redisson_lock_timeout", raw), lives]
 }

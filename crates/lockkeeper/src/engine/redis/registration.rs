@@ -2,8 +2,8 @@
 
 use crate::engine::tls::Tls;
 use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
-use crate::error::Result;
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::words::error::Result;
 
 const OPTIONS: [UrlOption; 11] = [
     UrlOption::new(

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::options::{
-    Address, Layout, RedisOptions, RedissonLock, RedissonSemaphore, Tls, ValueFormat,
+    Address, Layout, RedisOptions, RedissonLock, RedissonSemaphore, Spelling, Tls, ValueFormat,
 };
 use crate::engine::Value;
-use crate::error::{Error, ErrorKind, Result};
-use crate::url::{EngineUrl, Secret};
+use crate::open::url::{EngineUrl, Secret};
+use crate::words::error::{Error, ErrorKind, Result};
 
 pub(in crate::engine) const PORT: u16 = 6379;
 
@@ -42,7 +42,12 @@ pub(crate) fn options(
     };
     let mut options = of_master(url, address, ttl, drift_permille)?;
     let secure = url.scheme == "rediss";
-    options.tls = Tls::take(url, secure, "use rediss://")?;
+    options.spelling = match url.scheme.as_str() {
+        "rediss" => Spelling::SECURE_SERVER,
+        SOCKET => Spelling::SOCKET,
+        _ => Spelling::SERVER,
+    };
+    options.tls = Tls::take(url, secure, options.spelling.tls)?;
     Ok(options)
 }
 
@@ -81,6 +86,21 @@ pub(in crate::engine) fn of_master(
     take_plain(url, &mut options)?;
     take_redisson(url, &mut options)?;
     Ok(options)
+}
+
+/// The servers that a URL of several names, in its order, and the first that is named twice.
+#[cfg(any(feature = "sentinel", feature = "cluster", feature = "redlock"))]
+pub(in crate::engine) fn servers(url: &EngineUrl, port: u16) -> (Vec<Address>, Option<Address>) {
+    let mut seen: Vec<(String, u16)> = Vec::new();
+    let mut twice = None;
+    for (host, on) in &url.hosts {
+        let on = on.unwrap_or(port);
+        if seen.iter().any(|(other, at)| other.eq_ignore_ascii_case(host) && *at == on) {
+            twice.get_or_insert_with(|| Address::Tcp(host.clone(), on));
+        }
+        seen.push((host.clone(), on));
+    }
+    (seen.into_iter().map(|(host, on)| Address::Tcp(host, on)).collect(), twice)
 }
 
 /// How long connecting and an answer may take.
@@ -182,7 +202,11 @@ pub(in crate::engine) fn password(url: &mut EngineUrl) -> Result<Option<Secret>>
     Ok(url.password.take())
 }
 
-fn take_plain(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
+/// What the layout `plain` writes.
+///
+/// # Errors
+/// `InvalidArgument`, naming what to write instead.
+pub(in crate::engine) fn take_plain(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
     let (key, value) = (url.take("key"), url.take("value"));
     if let Some(key) = key {
         if key.matches("{name}").count() != 1 {

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::wire::either;
 use crate::engine::{Query, WatchId};
-use crate::name::{Kind, Name};
+use crate::words::name::{Kind, Name};
 
 /// A lease that ends by itself tells nobody, and a message can be lost: whoever watches looks again
 /// after this.

@@ -7,22 +7,21 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::recipe::{Action, Event as Step, Members, Outcome, Recipe, Rules, Said, Verb};
+use super::plain::{Plain, Request, Seen};
+use super::recipe::{Action, Event as Step, Members, Outcome, Recipe, Rules, Verb};
 use super::record::Record;
-use super::wire::{Heard, Member};
-use super::{Quorum, errors, first};
-use crate::claim::{Claim, Holder, Mode};
-use crate::clock::Ticks;
+use super::watch::TOLD_BY_FEW;
+use super::wire::Heard;
+use super::{Quorum, errors};
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::client::wire::Counted;
-use crate::engine::redis::record::{millis, who_word};
+use crate::engine::words::{millis, who_word};
 use crate::engine::{Answer, Attempt, BoxFuture, Grant, Lease, Line, Number, Place, Standing};
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::ClaimId;
-use crate::name::Kind;
-use crate::token::next_number;
+use crate::words::claim::{Claim, Holder, Mode};
+use crate::words::clock::Ticks;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
+use crate::words::name::Kind;
+use crate::words::token::next_number;
 
 /// How soon and how late a waiter looks by itself (R10).
 pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -30,8 +29,9 @@ pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(250), Durat
 pub(super) struct Entry {
     pub(super) claim: Claim,
     pub(super) how: Line,
-    /// The keys of its name on a member: its record, its last number, the member itself.
-    keys: [String; 3],
+    /// The keys of its name on a member: its record, its last number, the member itself, its
+    /// readers.
+    pub(super) keys: [String; 4],
     pub(super) channel: String,
     who: String,
     pub(super) machine: Recipe,
@@ -46,17 +46,21 @@ pub(super) struct Entry {
     pub(super) keeps: bool,
     /// Something was heard while it was asked for.
     pub(super) woken: bool,
+    /// When it was told to wait, for whom, and when to ask again.
+    pub(super) told_at: (Ticks, Place),
     /// The hold that was given back when it was asked for: others are let pass first.
     pub(super) behind: Option<ClaimId>,
     /// Who gave it back, and which members told so.
     pub(super) told: (Option<ClaimId>, Members),
     /// Who was in the way in this round.
-    others: BTreeMap<ClaimId, Record>,
+    pub(super) others: BTreeMap<ClaimId, Record>,
     /// In this round a member did not count for nothing but not being admitted. Somebody else may
     /// have admitted it since.
-    stranger: bool,
+    pub(super) stranger: bool,
+    /// What was seen first in a key of the layout `plain` on each member.
+    pub(super) seen: BTreeMap<usize, Seen>,
     /// Why a member gave no answer in this round.
-    errors: BTreeMap<usize, Error>,
+    pub(super) errors: BTreeMap<usize, Error>,
     /// Until when a member may still carry out a request whose answer was lost.
     pub(super) doubts: BTreeMap<usize, Ticks>,
     /// How many requests are not answered.
@@ -71,18 +75,18 @@ pub(super) type Flight = (Sent, BoxFuture<Heard>);
 /// Which request it is.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
-    member: usize,
-    verb: Verb,
-    round: u64,
+    pub(super) member: usize,
+    pub(super) verb: Verb,
+    pub(super) round: u64,
     /// Until when the member carries it out.
-    in_time_until: Ticks,
+    pub(super) in_time_until: Ticks,
 }
 
 /// What came of a step.
 #[derive(Default)]
 pub(super) struct Stepped {
     pub(super) outcome: Option<Outcome>,
-    due: Option<(Ticks, u64)>,
+    pub(super) due: Option<(Ticks, u64)>,
     pub(super) flights: Vec<Flight>,
 }
 
@@ -98,7 +102,12 @@ impl Quorum {
     fn ask_again(self: &Arc<Self>, id: ClaimId) -> Answer<Attempt> {
         if let Some(entry) = self.state().claims.get_mut(&id) {
             (entry.waiting, entry.woken) = (false, false);
-            entry.told = (None, Members::default());
+            // What a majority told is known: the others say the same a moment later. Members that
+            // tell of keys tell of each change once, and one with a queue tells the first in it.
+            let once = self.tracks() || self.stands();
+            if entry.told.1.len() < self.options.majority() || once {
+                entry.told = (None, Members::default());
+            }
         }
         let stepped = self.once_more(id);
         Answer::later(self.clone().asked(id, stepped))
@@ -106,10 +115,15 @@ impl Quorum {
 
     /// A number above all that are known here, and not below the fastest member's clock (R7). What
     /// is proposed and refused is not known: askers must not drive the numbers ahead of the clocks.
-    fn propose(&self, now: Ticks) -> u64 {
+    /// The second is that clock alone.
+    fn propose(&self, now: Ticks) -> (u64, u64) {
+        if self.options.plain.is_some() {
+            return (0, 0);
+        }
         let fastest = self.members.iter().filter_map(|member| member.reached_us(now)).max();
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        next_number(known, fastest.unwrap_or(0)).unwrap_or(known)
+        let clock = fastest.unwrap_or(0);
+        (next_number(known, clock).unwrap_or(known), next_number(0, clock).unwrap_or(0))
     }
 
     /// Nothing up to this number is proposed any more.
@@ -120,12 +134,12 @@ impl Quorum {
 
     /// Knows a claim from here on, and until when its caller waits.
     pub(super) fn enter(&self, claim: &Claim, how: Line) -> Result<()> {
-        if claim.mode != Mode::Exclusive || claim.kind != Kind::Lock {
-            let what = match claim.kind {
-                Kind::Lock => claim.mode.as_str(),
-                kind => kind.as_str(),
-            };
-            return Err(errors::unsupported(what));
+        let plain = self.options.plain.as_ref().map(Plain::layout);
+        match (claim.kind, claim.mode) {
+            (Kind::Lock, Mode::Exclusive) => {}
+            (Kind::Lock, Mode::Shared) if plain.is_none() => {}
+            (Kind::Lock, mode) => return Err(errors::no_mode(mode, plain)),
+            (kind, _) => return Err(errors::unsupported(kind.as_str())),
         }
         if !claim.lock_delay.is_zero() {
             return Err(errors::unsupported("lock_delay"));
@@ -141,17 +155,26 @@ impl Quorum {
                 drift: self.options.drift,
                 patience: self.options.server_timeout(claim.ttl),
                 long_patience: self.options.request_timeout,
+                names_giver: plain.is_none(),
+                stands: self.stands() && how != Line::Try,
             };
             Entry {
                 how,
-                keys: [
-                    self.keys.record(&claim.name),
-                    self.keys.last(&claim.name),
-                    self.keys.member(),
-                ],
-                channel: self.keys.channel(&claim.name),
+                keys: match &self.options.plain {
+                    Some(plain) => plain.keys(&claim.name),
+                    None => [
+                        self.keys.record(&claim.name),
+                        self.keys.last(&claim.name),
+                        self.keys.member(),
+                        self.keys.readers(&claim.name),
+                    ],
+                },
+                channel: match &self.options.plain {
+                    Some(plain) => plain.word_for(&claim.name, claim.id).unwrap_or_default(),
+                    None => self.keys.channel(&claim.name),
+                },
                 who: who_word(&claim.who, claim.value.as_deref()),
-                machine: Recipe::new(claim.id, rules, how == Line::Try),
+                machine: Recipe::new(self.known_as(claim.id), rules, how == Line::Try),
                 claim: claim.clone(),
                 leaving: false,
                 lingers: false,
@@ -159,9 +182,11 @@ impl Quorum {
                 waiting: false,
                 keeps: false,
                 woken: false,
+                told_at: <(Ticks, Place)>::default(),
                 behind: None,
                 told: (None, Members::default()),
                 others: BTreeMap::new(),
+                seen: BTreeMap::new(),
                 stranger: false,
                 errors: BTreeMap::new(),
                 doubts: BTreeMap::new(),
@@ -173,12 +198,27 @@ impl Quorum {
         Ok(())
     }
 
+    /// Whether members tell of keys that were read, in place of who gave back.
+    pub(super) fn tracks(&self) -> bool {
+        self.options.plain.as_ref().is_some_and(Plain::tracks)
+    }
+
+    /// Whether members have queues.
+    pub(super) fn stands(&self) -> bool {
+        self.options.plain.as_ref().is_some_and(Plain::stands)
+    }
+
+    /// What members tell others of a claim.
+    fn known_as(&self, id: ClaimId) -> ClaimId {
+        self.options.plain.as_ref().map_or(id, |plain| plain.id_of(&plain.value(id, 0)))
+    }
+
     /// Steps the machine of a claim, and sends what it says.
     pub(super) fn step(self: &Arc<Self>, id: ClaimId, event: Step) -> Stepped {
         let mut stepped = Stepped::default();
         let mut state = self.state();
         let Some(entry) = state.claims.get_mut(&id) else { return stepped };
-        if matches!(event, Step::Renew { .. }) {
+        if matches!(event, Step::Renew { .. } | Step::Back { .. }) {
             // Its caller has it, and waits no more: what restores it is not late because of that.
             entry.claim.give_up = None;
         }
@@ -215,134 +255,62 @@ impl Quorum {
         let in_time_until = entry.claim.give_up.map_or(until, |at| at.min(until));
         let (claim, ttl) = (entry.claim.id.to_string(), millis(entry.claim.ttl).to_string());
         let (number, keys) = (number.to_string(), entry.keys.to_vec());
-        let call = match verb {
-            Verb::Take => {
+        let shared = entry.claim.mode == Mode::Shared;
+        let call = match (verb, &self.options.plain) {
+            (_, Some(plain)) => {
+                let told = verb == Verb::Give || plain.stands();
+                let request = Request {
+                    claim: entry.claim.id,
+                    round,
+                    ttl_ms: millis(entry.claim.ttl),
+                    not_after_us: member.not_after_us(in_time_until),
+                    run: member.run(),
+                    channel: plain.channel(&entry.claim.name).filter(|_| told),
+                    waits: entry.how != Line::Try,
+                };
+                plain.call(&entry.keys, verb, request)
+            }
+            (Verb::Take, None) => {
                 let not_after = member.not_after_us(in_time_until).to_string();
                 let who = entry.who.clone();
                 let (round, max_ttl) = (round.to_string(), millis(self.options.max_ttl));
                 let mut arguments = vec![claim, round, ttl, not_after, who, number];
+                arguments.push(entry.machine.first().to_string());
                 arguments.extend([member.run(), max_ttl.to_string()]);
-                Call { script: Which::QuorumTake, keys, arguments }
+                let script = if shared { Which::QuorumRead } else { Which::QuorumTake };
+                Call { script, keys: keys.into(), arguments: arguments.into() }
             }
-            Verb::Keep => {
+            (Verb::Keep, None) => {
                 let arguments = vec![claim, ttl, number, member.run()];
-                Call { script: Which::QuorumKeep, keys, arguments }
+                let script = if shared { Which::QuorumReadKeep } else { Which::QuorumKeep };
+                Call { script, keys: keys.into(), arguments: arguments.into() }
             }
-            Verb::Give => {
-                let arguments = vec![claim, round.to_string(), entry.channel.clone()];
-                let keys = keys.into_iter().take(1).collect();
-                Call { script: Which::QuorumGive, keys, arguments }
+            (Verb::Give | Verb::Undo, None) => {
+                let mut arguments = vec![claim, round.to_string()];
+                arguments.extend((verb == Verb::Give).then(|| entry.channel.clone()));
+                let [record, _, _, readers] = entry.keys.clone();
+                let (script, keys) = match shared {
+                    true => (Which::QuorumReadGive, vec![record, readers]),
+                    false => (Which::QuorumGive, vec![record]),
+                };
+                Call { script, keys: keys.into(), arguments: arguments.into() }
             }
         };
         let started = member.link.start(&[call.by_name()]);
         let (quorum, id) = (self.clone(), entry.claim.id);
-        let parting = (verb == Verb::Give).then(|| Counted::new(&self.parting));
+        let gives = matches!(verb, Verb::Give | Verb::Undo);
+        let parting = gives.then(|| self.parting.begin());
         let flight = async move {
             let _parting = parting;
             let wanted = || {
                 let state = quorum.state();
                 let leaving = state.claims.get(&id).is_none_or(|entry| entry.leaving);
-                verb == Verb::Give || !leaving
+                gives || !leaving
             };
             let Some(member) = quorum.members.get(at) else { return Heard::nothing() };
             member.follow(started, &call, quorum.options.max_ttl, wanted).await
         };
         Some((Sent { member: at, verb, round, in_time_until }, Box::pin(flight)))
-    }
-
-    /// A member answered.
-    fn arrived(self: &Arc<Self>, id: ClaimId, sent: Sent, heard: Heard) -> Stepped {
-        let Sent { member, verb, round, in_time_until } = sent;
-        self.knows(heard.number);
-        if self.members.get(member).is_some_and(Member::is_stranger) {
-            self.admit_soon();
-        }
-        {
-            let mut state = self.state();
-            if !matches!(heard.said, Said::Not | Said::Unclear) {
-                state.silent.0 &= !(1 << member);
-            }
-            if let Some(entry) = state.claims.get_mut(&id) {
-                entry.in_flight = entry.in_flight.saturating_sub(1);
-                entry.errors.extend(heard.error.map(|error| (member, error)));
-                if let Said::Yes { counts: false, .. } = heard.said {
-                    let now = self.context.clock.now();
-                    let (members, max_ttl) = (&self.members, self.options.max_ttl);
-                    entry.stranger |= members.get(member).is_some_and(|m| m.counts(now, max_ttl));
-                    let why = self.members.get(member).and_then(|m| self.not_counting(m, now));
-                    let why = why.map(|text| Error::new(ErrorKind::Unreachable, text));
-                    entry.errors.extend(why.map(|error| (member, error)));
-                }
-                entry.others.extend(heard.holder.map(|record| (record.claim, record)));
-                entry.heard_by = entry.heard_by.max(heard.heard_by);
-                if verb == Verb::Take && heard.said == Said::Unclear {
-                    entry
-                        .doubts
-                        .insert(member, in_time_until.plus(self.options.request_timeout / 8));
-                }
-            }
-        }
-        let now = self.context.clock.now();
-        self.step(id, Step::Said { now, member, verb, round, said: heard.said })
-    }
-
-    /// The time for the answers of a round is over.
-    fn due(self: &Arc<Self>, id: ClaimId, round: u64, waited: Duration) -> Stepped {
-        let now = self.context.clock.now();
-        {
-            let mut state = self.state();
-            let missing: Vec<usize> = match state.claims.get(&id) {
-                Some(entry) => entry.machine.unanswered().collect(),
-                None => Vec::new(),
-            };
-            for member in missing {
-                state.silent.0 |= 1 << member;
-                let error = self.silence(member, now, waited);
-                if let Some(entry) = state.claims.get_mut(&id) {
-                    entry.errors.extend(error.map(|error| (member, error)));
-                }
-            }
-        }
-        self.step(id, Step::Due { now, round })
-    }
-
-    /// Follows a question to its answer. What is answered after that is followed all the same.
-    pub(super) async fn follow(self: &Arc<Self>, id: ClaimId, mut stepped: Stepped) -> Outcome {
-        let begun = Instant::now();
-        let (mut until, mut round) = (begun, 0);
-        loop {
-            if let Some(outcome) = stepped.outcome {
-                self.follow_rest(id, stepped.flights);
-                return outcome;
-            }
-            if let Some((at, of)) = stepped.due.take() {
-                (until, round) = (Instant::now() + at.since(self.context.clock.now()), of);
-            }
-            let more = match first(&mut stepped.flights, until).await {
-                Some((sent, heard)) => self.arrived(id, sent, heard),
-                None => self.due(id, round, begun.elapsed()),
-            };
-            let over = more.outcome.is_none() && more.due.is_none() && Instant::now() >= until;
-            stepped.outcome = more.outcome.or(over.then_some(Outcome::TooFew));
-            stepped.due = more.due;
-            stepped.flights.extend(more.flights);
-        }
-    }
-
-    /// Follows what is on its way to its answers, whatever they are.
-    pub(super) fn follow_rest(self: &Arc<Self>, id: ClaimId, mut flights: Vec<Flight>) {
-        if flights.is_empty() {
-            return;
-        }
-        let quorum = self.clone();
-        self.context.spawner.spawn(async move {
-            let forever = Instant::now() + Duration::from_secs(365 * 24 * 3600);
-            while !flights.is_empty()
-                && let Some((sent, heard)) = first(&mut flights, forever).await
-            {
-                flights.extend(quorum.arrived(id, sent, heard).flights);
-            }
-        });
     }
 
     /// Follows a claim to its answer. One that has to listen first asks a second time: what was
@@ -358,10 +326,11 @@ impl Quorum {
                         return Attempt::Busy(None);
                     };
                     let lease = Lease { id: id.into(), ttl, since: Some(since), confirm: false };
-                    return Attempt::Granted(Grant {
-                        number: Number::Ours(number),
-                        lease: Some(lease),
-                    });
+                    let number = match &self.options.plain {
+                        Some(_) => Number::None,
+                        None => Number::Ours(number),
+                    };
+                    return Attempt::Granted(Grant { number, lease: Some(lease) });
                 }
                 Outcome::Refused { by, keeps, rest } => {
                     let (how, listening, holder) = match self.state().claims.get(&id) {
@@ -372,9 +341,9 @@ impl Quorum {
                         self.retire(id);
                         return Attempt::Busy(holder);
                     }
-                    if listening {
-                        let ask_at = self.wait_for(id, keeps, rest);
-                        return Attempt::InLine(Place { ahead: None, holder, ask_at });
+                    // Who is told of keys that were read needs no channel.
+                    if listening || self.tracks() {
+                        return Attempt::InLine(self.wait_for(id, keeps, rest, holder));
                     }
                     self.listen(id).await;
                     stepped = self.once_more(id);
@@ -409,7 +378,8 @@ impl Quorum {
     fn once_more(self: &Arc<Self>, id: ClaimId) -> Stepped {
         let now = self.context.clock.now();
         let silent = self.state().silent;
-        self.step(id, Step::Ask { now, silent, number: self.propose(now) })
+        let (number, clock) = self.propose(now);
+        self.step(id, Step::Ask { now, silent, number, clock })
     }
 
     /// What a claim is told that too few members answered.
@@ -432,18 +402,45 @@ impl Quorum {
     }
 
     /// From now on the claim waits for a word; answers when to ask again without one.
-    fn wait_for(&self, id: ClaimId, keeps: bool, rest: Option<Duration>) -> Option<Ticks> {
+    fn wait_for(
+        &self,
+        id: ClaimId,
+        keeps: bool,
+        rest: Option<Duration>,
+        holder: Option<Box<Holder>>,
+    ) -> Place {
         let now = self.context.clock.now();
         let look = match rest {
-            Some(rest) => (rest + Duration::from_millis(1)).clamp(LOOK.0, LOOK.1),
-            // Nobody has a majority: whoever contends asks again soon.
+            Some(rest) => rest.saturating_add(Duration::from_millis(1)).clamp(LOOK.0, LOOK.1),
+            // Nobody has a majority: whoever contends asks again soon. Where records do not tell
+            // who lives, all may give back: not in step, so that one of them comes first.
+            None if self.options.plain.is_some() => LOOK.0.mul_f64(1.0 + jitter()),
             None => LOOK.0,
         };
         let mut state = self.state();
-        let entry = state.claims.get_mut(&id)?;
+        let Some(entry) = state.claims.get_mut(&id) else { return Place::default() };
         (entry.waiting, entry.keeps) = (true, keeps);
-        // Woken while it was asked for: at once.
-        Some(if std::mem::take(&mut entry.woken) { now } else { now.plus(look) })
+        // Woken while it was asked for: as soon as a waiter that is woken later (see `hear`).
+        let told = entry.told.1.len() >= self.options.majority();
+        let at = match std::mem::take(&mut entry.woken) {
+            true if keeps || told => now,
+            true => now.plus(TOLD_BY_FEW),
+            false => now.plus(look),
+        };
+        let place = Place { ahead: None, holder, ask_at: Some(at) };
+        entry.told_at = (now, place.clone());
+        place
+    }
+
+    /// What a claim was answered that asked a moment ago, and has heard nothing since: the word
+    /// for which it would ask again is of before.
+    fn has_just_asked(&self, id: ClaimId) -> Option<Place> {
+        let now = self.context.clock.now();
+        let state = self.state();
+        let entry = state.claims.get(&id).filter(|_| !self.tracks())?;
+        let (since, place) = &entry.told_at;
+        let is_due = place.ask_at.is_none_or(|at| at <= now);
+        (entry.waiting && !is_due && now < since.plus(TOLD_BY_FEW)).then(|| place.clone())
     }
 
     /// Lets others pass that wait for what was given back: the claim does not ask before a pause,
@@ -471,6 +468,9 @@ impl Quorum {
                     Box::pin(std::future::ready(Standing::Unknown(error)))
                 }
                 Some(_) => {
+                    if let Some(place) = self.has_just_asked(*id) {
+                        return Box::pin(std::future::ready(Standing::InLine(place)));
+                    }
                     let answer = self.ask_again(*id);
                     Box::pin(async move { answer.get().await.into() })
                 }
@@ -478,6 +478,11 @@ impl Quorum {
         });
         Answer::later(super::all(each.collect()))
     }
+}
+
+/// Up to 1, at random.
+pub(super) fn jitter() -> f64 {
+    (ClaimId::fresh().0 as u64 % 1000) as f64 / 1000.0
 }
 
 impl Entry {

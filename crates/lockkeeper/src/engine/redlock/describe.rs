@@ -4,43 +4,78 @@ use std::time::Duration;
 
 use super::acquire::LOOK;
 use super::options::RedlockOptions;
+use super::plain::Plain;
 use super::{Quorum, Redlock};
-use crate::engine::redis::facts::Facts;
+use crate::engine::redis::describe::Facts;
 use crate::engine::redis::options::Address;
-use crate::guarantee::{Ability, Can, Class, Description, Expiry, Warning};
+use crate::words::duration::spoken;
+use crate::words::guarantee::{Ability, Can, Class, Description, Expiry, Warning};
 
 impl Redlock {
     /// The class and its limits, as far as the options and the members say.
     pub(super) fn description(&self) -> Description {
         let options = &self.options;
-        if let Ok(quorum) = self.opened() {
-            quorum.admit_soon();
-        }
-        let mut about = Description::new("redlock", "native", Class::Efficiency);
+        let plain = options.plain.is_some();
+        let layout = options.plain.as_ref().map_or("native", Plain::layout);
+        let mut about = Description::new("redlock", layout, Class::Efficiency);
         about.hosts = true;
         about.expiry = Expiry::PerHold { claim_lease: None };
+        about.max_ttl = Some(options.max_ttl);
         about.request_timeout = Some(options.request_timeout);
         // A waiter looks when the lease ends, at the latest so much later.
         about.recovery = options.ttl + LOOK.0;
         about.recovery_stopped = Some(about.recovery);
-        about.can = Can::NONE.with(&[Ability::List, Ability::Force, Ability::Identity]);
+        about.can =
+            Can::NONE.with(&[Ability::Shared, Ability::List, Ability::Force, Ability::Identity]);
         about.breaks = breaks(options);
+        if plain {
+            about.fenced = false;
+            about.can = Can::NONE.with(&[Ability::Force]);
+            about.elsewhere = &[IN_NATIVE];
+        }
         about.server = server(options, self.opened.get().map(|quorum| &**quorum));
         about.warnings = warnings(options, self.opened.get().map(|quorum| &**quorum));
+        if options.plain.as_ref().is_some_and(Plain::stands) {
+            let text = "a dead waiter in an RFairLock's queue keeps a member from those behind it \
+                        until 15 s after the lease it waited for, and up to 302 s where it is \
+                        Java's: layout=native has no queue";
+            about.warnings.push(Warning { id: "dead-waiters", text: text.into() });
+        }
         about
     }
 }
 
+/// What the layouts of others cannot do, and what to do instead.
+const IN_NATIVE: (Can, &str) =
+    (Can::NONE.with(&[Ability::Shared, Ability::List, Ability::Identity]), "use layout=native");
+
 fn breaks(options: &RedlockOptions) -> Vec<String> {
     let (majority, max_ttl) = (options.majority(), options.max_ttl);
+    let clock = "a step of a member's clock by more than what is left of a lease: leases are \
+                 counted on it, and the member that two majorities share is enough"
+        .to_owned();
+    if options.plain.is_some() {
+        return vec![
+            clock,
+            format!(
+                "a member that loses keys while it runs (FLUSHALL, eviction, DEL), or whose clock \
+                 steps forward within {max_ttl:?} of its start: it does not count for max_ttl \
+                 after its start, by its own clock; other programs count it at once"
+            ),
+            "the layout has no fencing token: a holder that was paused is not kept out of the \
+             resource"
+                .to_owned(),
+            "a program whose leases are longer than max_ttl, or that names other members"
+                .to_owned(),
+        ];
+    }
     vec![
-        "a step of a member's clock by more than what is left of a lease: leases are counted on \
-         it, and the member that two majorities share is enough"
-            .to_owned(),
+        clock,
         format!(
-            "a member that loses its data while it runs (FLUSHALL, eviction, a replica that is \
-             promoted in its place), or whose clock steps forward within {max_ttl:?} of a restart \
-             without data: it does not count for max_ttl after its start, by its own clock"
+            "a member that loses single keys while it runs (eviction, DEL), all admitted members \
+             that are flushed (FLUSHALL) within one lease, or a member that started, was flushed \
+             or was replaced by its replica, and whose clock steps forward within {max_ttl:?}: it \
+             does not count for max_ttl, by its own clock"
         ),
         format!(
             "tokens rise all the same. They can go back if a majority loses its data at about the \
@@ -106,6 +141,21 @@ fn warnings(options: &RedlockOptions, quorum: Option<&Quorum>) -> Vec<Warning> {
             warn("member-young", text);
         }
         let Some(facts) = facts else { continue };
+        let [run, _, skew] = &facts.marker;
+        let skew = skew.as_ref().filter(|_| *run == facts.run_id).and_then(|ms| ms.parse().ok());
+        let skew = skew.map(Duration::from_millis).filter(|skew| *skew != options.clock_skew);
+        if let Some(skew) = skew {
+            warn(
+                "clock-skew",
+                format!(
+                    "the member {at} was admitted with clock_skew={}, and the URL says {}: where a \
+                     majority forgets, tokens rise only while the clocks are within the lesser; \
+                     write the same into every URL",
+                    spoken(skew),
+                    spoken(options.clock_skew),
+                ),
+            );
+        }
         if facts.evicts() {
             warn(
                 "eviction",
@@ -120,7 +170,7 @@ fn warnings(options: &RedlockOptions, quorum: Option<&Quorum>) -> Vec<Warning> {
                 "replicas",
                 format!(
                     "the member {at} has replicas: one that is promoted in its place may lack \
-                     leases; give it up instead, the others go on without it"
+                     leases, so it counts for nothing for max_ttl; the others go on without it"
                 ),
             );
         }

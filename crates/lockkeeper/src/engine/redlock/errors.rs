@@ -5,17 +5,28 @@ use std::time::Duration;
 use super::Quorum;
 use super::options::RedlockOptions;
 use super::wire::Member;
-use crate::clock::Ticks;
-use crate::duration::spoken;
-use crate::error::{Error, ErrorKind};
+use crate::words::claim::Mode;
+use crate::words::clock::Ticks;
+use crate::words::duration::spoken;
+use crate::words::error::{Error, ErrorKind};
 
 /// A claim that no quorum of these members is made for.
 pub(super) fn unsupported(what: &str) -> Error {
     let text = format!(
-        "a Redlock quorum has only exclusive locks: {what} needs one server (redis://), or another \
-         engine"
+        "a Redlock quorum has only exclusive and shared locks: {what} needs one server (redis://), \
+         or another engine"
     );
     Error::new(ErrorKind::Unsupported, text)
+}
+
+/// A mode that a layout of quorums has not.
+pub(super) fn no_mode(mode: Mode, plain: Option<&str>) -> Error {
+    if let Some(layout) = plain.filter(|_| mode == Mode::Shared) {
+        let text =
+            format!("layout={layout} of a quorum has only exclusive locks: use layout=native");
+        return Error::new(ErrorKind::Unsupported, text);
+    }
+    unsupported(&format!("{} mode", mode.as_str()))
 }
 
 /// A lease that is longer than what members wait after their start.
@@ -44,21 +55,19 @@ pub(super) fn other_max_ttl(member: &Member, theirs: Duration, ours: Duration, k
 pub(super) fn too_few(options: &RedlockOptions, errors: &[(usize, Error)]) -> Error {
     let (members, majority) = (options.members.len(), options.majority());
     // One that refuses us will refuse again; unreachable ones may come back.
-    let kind = match errors.iter().find(|(_, e)| !is_away(e)) {
-        Some((_, first))
-            if members - errors.iter().filter(|(_, e)| !is_away(e)).count() < majority =>
-        {
-            first.kind()
-        }
-        _ => ErrorKind::Unreachable,
-    };
+    let refusing = || errors.iter().map(|(_, error)| error).filter(|error| !is_away(error));
+    let decides =
+        refusing().next().filter(|_| members.saturating_sub(refusing().count()) < majority);
     let each: Vec<&str> = errors.iter().map(|(_, error)| error.message()).collect();
     let text = format!(
         "{} of {members} members gave an answer that counts, and a majority is {majority}: {}",
         members - errors.len().min(members),
         each.join("; ")
     );
-    Error::new(kind, text)
+    match decides {
+        Some(first) => Error::new(first.kind(), text).temporary(first.is_temporary()),
+        None => Error::new(ErrorKind::Unreachable, text),
+    }
 }
 
 fn is_away(error: &Error) -> bool {
@@ -102,12 +111,25 @@ impl Quorum {
                 "Redis at {at} does not say for how long it has been up: allow +info"
             ));
         };
+        let clean_at = member.clean_at().filter(|at| *at > now && !self.is_new());
+        if let Some(clean_at) = clean_at.filter(|_| counts_at <= now && member.is_stranger()) {
+            return Some(format!(
+                "Redis at {at} counts in {}, max_ttl={} after a client first met it: it has \
+                 started or lost its data since it was admitted, and may have lost leases",
+                spoken(clean_at.since(now)),
+                spoken(self.options.max_ttl),
+            ));
+        }
         if counts_at <= now {
-            return member.is_stranger().then(|| {
-                format!(
+            return member.is_stranger().then(|| match self.can_admit(member, now) {
+                false => format!(
+                    "Redis at {at} has started, or lost its data, and none of the members that \
+                     answer has been admitted since: it counts once a majority of them can"
+                ),
+                true => format!(
                     "Redis at {at} has started, or lost its data, and counts once a majority of \
                      the members answers, which tells above which number its tokens begin"
-                )
+                ),
             });
         }
         Some(format!(

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use super::record::Record;
 use super::{Quorum, errors};
-use crate::claim::{Entry, Holder};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::errors::of_our_script;
+use crate::engine::redis::client::texts::Texts;
+use crate::engine::redis::errors::{of_our_script, unheard};
 use crate::engine::{BoxFuture, Change, Query};
-use crate::error::Result;
-use crate::id::ClaimId;
-use crate::name::{Kind, Name};
-use crate::token::Token;
+use crate::words::claim::{Entry, Holder};
+use crate::words::error::Result;
+use crate::words::guarantee::Warning;
+use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
+use crate::words::token::Token;
 
 /// How many names one message asks about.
 const NAMES_PER_CALL: usize = 50;
@@ -25,6 +27,9 @@ impl Quorum {
         match query {
             Query::One(Kind::Lock, name) => self.look_at(&[name]).await,
             Query::One(kind, _) => Err(errors::unsupported(kind.as_str())),
+            Query::Prefix(_) if self.options.plain.is_some() => {
+                Err(errors::unsupported("a list of names in the layout of other programs"))
+            }
             Query::Prefix(prefix) => {
                 let names: Vec<Name> = self.scan(&prefix).await?.into_iter().collect();
                 let mut entries = Vec::new();
@@ -38,8 +43,12 @@ impl Quorum {
     }
 
     async fn look_at(self: &Arc<Self>, names: &[Name]) -> Result<Vec<Entry>> {
-        let keys: Vec<String> = names.iter().map(|name| self.keys.record(name)).collect();
-        let call = Call { script: Which::QuorumLook, keys, arguments: Vec::new() };
+        let keys: Texts = names.iter().flat_map(|name| self.keys_of(name)).collect();
+        let script = match &self.options.plain {
+            Some(plain) => plain.look_and_force(None).0,
+            None => Which::QuorumLook,
+        };
+        let call = Call { script, keys, arguments: Texts::default() };
         let told = self.of_all(|quorum, at| quorum.call(at, call.clone())).await?;
         for (at, value) in &told {
             if value.items().len() != names.len() {
@@ -53,6 +62,14 @@ impl Quorum {
         Ok(each.collect())
     }
 
+    /// The keys of a name.
+    fn keys_of(&self, name: &Name) -> Vec<String> {
+        match &self.options.plain {
+            Some(plain) => vec![plain.key(name)],
+            None => vec![self.keys.record(name), self.keys.readers(name)],
+        }
+    }
+
     /// What so many members say of one name.
     fn entry<'a>(
         &self,
@@ -62,27 +79,46 @@ impl Quorum {
     ) -> Entry {
         let mut entry = Entry::new(Kind::Lock, name.clone());
         let mut records: BTreeMap<ClaimId, Vec<Record>> = BTreeMap::new();
-        for value in found {
-            let [text, rest] = value.items() else { continue };
+        for value in found.flat_map(Value::items) {
+            let [text, rest, marks @ ..] = value.items() else { continue };
             let text = text.bytes().map(String::from_utf8_lossy).unwrap_or_default();
-            match Record::read(&text, rest.integer().unwrap_or(0), &self.keys.record(name)) {
-                Ok(record) => records.entry(record.claim).or_default().push(record),
+            let rest = rest.integer().unwrap_or(0);
+            let read = match &self.options.plain {
+                Some(plain) => Ok(Record::plain(&text, rest, plain.id_of(&text))),
+                None => Record::read(&text, rest, &self.keys.record(name)),
+            };
+            match read {
+                Ok(mut record) => {
+                    record.shared = !marks.is_empty();
+                    records.entry(record.claim).or_default().push(record);
+                }
                 Err(said) => entry.unreadable = Some(of_our_script(&said).into()),
             }
         }
         let silent = self.members.len() - asked;
         let majority = self.options.majority();
         // A member that does not answer may have it, too.
-        let holder = records.into_values().find(|of_one| of_one.len() + silent >= majority);
-        if let Some(mut records) = holder {
+        let mut holders: Vec<Vec<Record>> =
+            records.into_values().filter(|of_one| of_one.len() + silent >= majority).collect();
+        // Where several might, the one of whom the most members know; others may read beside it.
+        holders.sort_by_key(|of_one| std::cmp::Reverse(of_one.len()));
+        let reads = |of_one: &Vec<Record>| of_one.iter().any(|record| record.shared);
+        match holders.first().is_some_and(reads) {
+            true => holders.retain(reads),
+            false => holders.truncate(1),
+        }
+        for mut records in holders {
             entry.unreadable = None;
             records.sort_unstable_by_key(|record| record.rest);
             // Until then a majority has it.
             let ends = records.len().saturating_sub(majority);
             let numbers: Vec<u64> = records.iter().map(|record| record.number).collect();
             let same = |number: &u64| numbers.iter().filter(|n| *n == number).count() >= majority;
-            // Before a majority keeps one number, it has none that anybody was told.
-            let token = numbers.iter().copied().find(same).and_then(|n| Token::of(n, 0));
+            // None is shown where no majority that answers keeps one number: either nobody was told
+            // one yet, or a member that keeps it is silent.
+            let number =
+                numbers.iter().copied().find(same).filter(|_| self.options.plain.is_none());
+            let token = number.and_then(|n| Token::of(n, 0));
             let holder = records.get(ends).map(|record| record.holder(record.rest));
             entry.holders.extend(holder.map(|holder| Holder { token, ..holder }));
         }
@@ -117,7 +153,8 @@ impl Quorum {
         })
     }
 
-    fn call(self: Arc<Self>, at: usize, call: Call) -> BoxFuture<Result<Value>> {
+    /// Runs a script on a member.
+    pub(super) fn call(self: Arc<Self>, at: usize, call: Call) -> BoxFuture<Result<Value>> {
         Box::pin(async move {
             match self.members.get(at) {
                 Some(member) => member.call(call).await,
@@ -140,15 +177,50 @@ impl Quorum {
     /// Takes a name away, on every member that answers. Its holder hears of it when it renews: a
     /// majority does not have it any more.
     async fn force(self: &Arc<Self>, name: &Name, from: &[Holder]) -> Result<bool> {
-        let mut arguments = vec![self.keys.channel(name)];
-        arguments.extend(from.iter().filter_map(|holder| Some(holder.claim?.to_string())));
-        if arguments.len() == 1 && !from.is_empty() {
+        let (script, mut arguments) = match &self.options.plain {
+            Some(plain) => {
+                let (_, force, first) = plain.look_and_force(Some(name));
+                (force, first)
+            }
+            None => (Which::QuorumForce, vec![self.keys.channel(name)]),
+        };
+        let word = |holder: &Holder| match &self.options.plain {
+            Some(_) => holder.label.clone(),
+            None => holder.claim.map(|claim| claim.to_string()),
+        };
+        let meant: Vec<String> = from.iter().filter_map(word).collect();
+        if meant.is_empty() && !from.is_empty() {
             return Ok(false);
         }
-        let keys = vec![self.keys.record(name)];
-        let call = Call { script: Which::QuorumForce, keys, arguments };
+        arguments.extend(meant);
+        let mut keys = self.keys_of(name);
+        if let Some(plain) = self.options.plain.as_ref().filter(|plain| plain.stands()) {
+            let [_, queue, ..] = plain.keys(name);
+            keys.push(queue);
+        }
+        let call = Call { script, keys: keys.into(), arguments: arguments.into() };
         let told = self.of_all(|quorum, at| quorum.call(at, call.clone())).await?;
         Ok(told.iter().any(|(_, value)| value.items().get(1).and_then(Value::text) == Some("1")))
+    }
+
+    /// Removes the number that a probe left on each member that answers, and tells whether words of
+    /// a release get through: those of a majority wake a waiter. The layouts of others leave
+    /// nothing.
+    pub(super) async fn clear_probe(self: Arc<Self>, name: Name) -> Result<Vec<Warning>> {
+        if self.options.plain.is_some() {
+            return Ok(Vec::new());
+        }
+        let keys = [self.keys.record(&name), self.keys.last(&name), self.keys.readers(&name)];
+        let arguments = [self.keys.channel(&name)].into();
+        let call = Call { script: Which::QuorumClear, keys: keys.into(), arguments };
+        let told = self.of_all(|quorum, at| quorum.call(at, call.clone())).await?;
+        let refuses = |value: &Value| {
+            value.items().get(1).and_then(Value::text).is_some_and(|why| !why.is_empty())
+        };
+        let refused = told.iter().filter(|(_, value)| refuses(value)).count();
+        let member = self.options.members.first();
+        let told = member.filter(|_| refused >= self.options.majority());
+        Ok(told.map(|member| unheard(member)).into_iter().collect())
     }
 
     /// Deletes each key that has the word somewhere, on every member that answers.

@@ -4,23 +4,31 @@
 //! |---|---|
 //! | `registration`, `options` | what the URL says |
 //! | `name`, `record`, `*.lua` | what stands on each member: keys, records, the scripts |
+//! | `plain`, `plain/*.lua` | the same in the layout of redsync, node-redlock and RedLock.net |
+//! | `redisson/*.lua` | and in that of RedissonRedLock and RedissonMultiLock |
 //! | `recipe` | one claim as a pure machine: who was asked, who said what, what follows |
 //! | `wire` | one member: its connection, its clock, whether it counts |
+//! | `connect` | connecting to all, and whether a majority is there |
 //! | `admit`, `floor` | how a member that started comes to count, with numbers above all before |
-//! | `acquire` | asking, and asking again |
+//! | `acquire`, `answers` | asking, what is answered, and asking again |
 //! | `watch` | waiting for a word that it is free; following what changes |
 //! | `release` | renewing, giving back, and what is left behind on members that did not answer |
 //! | `inspect` | who holds what, as the majority says; taking a lock away |
+//! | `beside` | locks of another layout under the same name |
 //! | `describe`, `errors` | what it promises, and why there is no majority |
 
 mod acquire;
 mod admit;
+mod answers;
+mod beside;
+mod connect;
 mod describe;
 mod errors;
 mod floor;
 mod inspect;
 mod name;
 mod options;
+mod plain;
 mod recipe;
 mod record;
 mod registration;
@@ -33,33 +41,35 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
-use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 pub(crate) use registration::registration;
 
 use acquire::Entry;
 use name::Keys;
 use options::RedlockOptions;
+use plain::Plain;
 use recipe::Silent;
 use wire::Member;
 
-use crate::claim::{self, Claim};
+use crate::engine::parting::Partings;
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::wire::either;
 use crate::engine::redis::errors as server_errors;
 use crate::engine::{
-    Answer, Attempt, BoxFuture, Change, Context, End, Engine, Event, Line, Query, Released,
-    Renewal, Standing, WatchId,
+    Answer, Attempt, BoxFuture, Change, Context, End, Engine, Line, Query, Released, Renewal,
+    Standing, WatchId,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::Description;
-use crate::id::{ClaimId, HoldId, LeaseId};
+use crate::words::claim::{self, Claim};
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantee::{Description, Warning};
+use crate::words::id::{ClaimId, HoldId, LeaseId};
+use crate::words::name::Name;
 
 /// The engine; nothing is sent before [`Engine::open`].
 pub(crate) struct Redlock {
@@ -77,11 +87,23 @@ struct Quorum {
     watches: watch::Watches,
     /// No number up to this one is proposed.
     known: Mutex<u64>,
-    /// A member is being admitted, or is about to be.
-    admitting: AtomicBool,
+    /// Somebody wishes that members are admitted.
+    sooner: Notify,
+    /// When all were asked last whether they can be, on our clock; 0: not yet.
+    looked: AtomicU64,
+    /// `open` has asked about all members that were connected in time.
+    looked_over: AtomicBool,
+    connected: Mutex<Connected>,
     closed: AtomicBool,
-    /// How many requests to give back are on their way.
-    parting: Arc<AtomicUsize>,
+    parting: Partings,
+}
+
+/// Whether a majority is connected.
+struct Connected {
+    /// What was told last.
+    told: bool,
+    /// It is being told, with nothing locked.
+    telling: bool,
 }
 
 #[derive(Default)]
@@ -150,8 +172,8 @@ impl Engine for Redlock {
         self.answer(|quorum| quorum.leave(claim), |_| End::NotOurs)
     }
 
-    fn convert(&self, _hold: HoldId, claim: &Claim) -> Answer<Attempt> {
-        Answer::Now(Attempt::Failed(errors::unsupported(claim.mode.as_str())))
+    fn convert(&self, _hold: HoldId, _claim: &Claim) -> Answer<Attempt> {
+        Answer::Now(Attempt::Failed(errors::unsupported("upgrading and downgrading")))
     }
 
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
@@ -192,6 +214,16 @@ impl Engine for Redlock {
         }
     }
 
+    fn other_layouts(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
+        let name = name.clone();
+        self.answer(|quorum| Answer::later(quorum.clone().other_layouts(name)), Err)
+    }
+
+    fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
+        let name = name.clone();
+        self.answer(|quorum| Answer::later(quorum.clone().clear_probe(name)), Err)
+    }
+
     fn sweep(&self, word: &str) -> Answer<Result<bool>> {
         let word = word.to_owned();
         self.answer(|quorum| Answer::later(quorum.clone().sweep(word)), Err)
@@ -220,7 +252,8 @@ impl Quorum {
                         quorum.hear(at, &items);
                     }
                 });
-                Member::new(member.clone(), context.clock.clone(), label.clone(), hear)
+                let tracks = options.plain.as_ref().is_some_and(Plain::tracks);
+                Member::new(member.clone(), context.clock.clone(), label.clone(), hear, tracks)
             });
             let db = options.members.first().map_or(0, |member| member.db);
             Self {
@@ -229,9 +262,12 @@ impl Quorum {
                 state: Mutex::default(),
                 watches: watch::Watches::default(),
                 known: Mutex::new(0),
-                admitting: AtomicBool::new(false),
+                sooner: Notify::new(),
+                looked: AtomicU64::new(0),
+                looked_over: AtomicBool::new(false),
+                connected: Mutex::new(Connected { told: true, telling: false }),
                 closed: AtomicBool::new(false),
-                parting: Arc::default(),
+                parting: Partings::default(),
                 options,
                 context,
             }
@@ -244,144 +280,6 @@ impl Quorum {
 
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
-    }
-
-    /// Connects to all members. A majority is enough; the others have a moment more, and go on
-    /// being tried.
-    ///
-    /// # Errors
-    /// Too few can be reached, or one can never be a member.
-    async fn open(self: &Arc<Self>) -> Result<()> {
-        let (sender, mut receiver) = mpsc::unbounded_channel();
-        for at in 0..self.members.len() {
-            self.context.spawner.spawn(self.clone().keep_member(at, sender.clone()));
-        }
-        drop(sender);
-        let mut until = Instant::now() + self.options.connect_timeout;
-        let (mut up, mut errors) = (0, Vec::new());
-        while up + errors.len() < self.members.len() {
-            let next = std::pin::pin!(receiver.recv());
-            let Ok(Some((at, outcome))) = either(next, std::pin::pin!(sleep_until(until))).await
-            else {
-                break;
-            };
-            match outcome {
-                Ok(()) => up += 1,
-                Err(error) if error.kind() == ErrorKind::Unreachable => errors.push((at, error)),
-                Err(error) => return Err(error),
-            }
-            if up == self.options.majority() {
-                let moment = self.options.server_timeout(self.options.ttl);
-                until = until.min(Instant::now() + moment);
-            }
-        }
-        if up < self.options.majority() {
-            let waited = self.options.connect_timeout;
-            for at in (0..self.members.len()).filter(|at| !self.is_up(*at)) {
-                if errors.iter().all(|(other, _)| other != &at) {
-                    let error = self.silence(at, self.context.clock.now(), waited);
-                    errors.extend(error.map(|error| (at, error)));
-                }
-            }
-            return Err(errors::too_few(&self.options, &errors));
-        }
-        self.admit().await;
-        self.misfit().map_or(Ok(()), Err)
-    }
-
-    fn is_up(&self, at: usize) -> bool {
-        self.members.get(at).is_some_and(|member| member.link.is_up())
-    }
-
-    /// Keeps one connection; tells the first outcome.
-    async fn keep_member(
-        self: Arc<Self>,
-        at: usize,
-        first: mpsc::UnboundedSender<(usize, Result<()>)>,
-    ) {
-        let Some(member) = self.members.get(at) else { return };
-        let (driver, outcome) = match member.link.connect().await {
-            Ok(driver) => (Some(driver), self.came_up(at)),
-            Err(error) => (None, Err(error)),
-        };
-        // Nobody listens any more once there is a majority.
-        let _ = first.send((at, outcome));
-        drop(first);
-        let quorum = self.clone();
-        let tell = move |up| {
-            if up {
-                // Why it does not count is told by whoever misses a majority, and by `describe`.
-                let _ = quorum.came_up(at);
-                quorum.look_over();
-                // It may have forgotten what we hold: every hold is renewed, and restored there.
-                quorum.context.events.send(Event::Link { up: true });
-            } else if quorum.members.iter().filter(|m| m.link.is_up()).count()
-                < quorum.options.majority()
-            {
-                quorum.context.events.send(Event::Link { up: false });
-            }
-        };
-        member.link.clone().keep(driver, tell).await;
-    }
-
-    /// A member was connected, and said what it is.
-    ///
-    /// # Errors
-    /// It can never count.
-    fn came_up(&self, at: usize) -> Result<()> {
-        let Some(member) = self.members.get(at) else { return Ok(()) };
-        member.came_up();
-        let run_id = |member: &Member| member.link.facts().and_then(|facts| facts.run_id);
-        let (facts, ours) = (member.link.facts(), run_id(member));
-        let twin = ours.is_some().then(|| {
-            let mut others = self.members.iter().enumerate();
-            others
-                .find(|(other, member)| *other != at && !member.is_twin() && run_id(member) == ours)
-        });
-        let twin = twin.flatten();
-        member.set_twin(twin.is_some());
-        let address = &member.options.address;
-        if let Some((_, other)) = twin {
-            let text = format!(
-                "{address} and {} are the same server, which would vote twice: name {} different \
-                 servers",
-                other.options.address,
-                self.members.len()
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
-        }
-        if facts.is_some_and(|facts| facts.uptime.is_none()) {
-            let text = format!(
-                "Redis at {address} does not let this user run INFO, which says whether it may \
-                 have forgotten leases: allow +info"
-            );
-            return Err(Error::new(ErrorKind::Refused, text));
-        }
-        Ok(())
-    }
-
-    /// From now on the engine's tasks end.
-    fn closing(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.watches.close();
-    }
-
-    /// Ends every connection, once what is being given back is gone where somebody answers.
-    async fn close(&self) {
-        let until = Instant::now() + self.options.server_timeout(self.options.ttl) * 2;
-        // Futures that were handed over a moment ago count only once they are polled.
-        tokio::task::yield_now().await;
-        while self.parting.load(Ordering::Acquire) > 0 && Instant::now() < until {
-            sleep(Duration::from_millis(2)).await;
-        }
-        self.end();
-    }
-
-    fn end(&self) {
-        self.closing();
-        for member in &self.members {
-            member.link.close();
-        }
     }
 
     /// Asks every member the same, and gives what they said: all answers of those that usually

@@ -3,10 +3,11 @@
 //!
 //! `lockkeeper:{redlock:stock/sku-42}` is the record. The same with `:free:DB` behind it is the
 //! channel that tells who gave it back; a channel is heard in every database, hence the number.
-//! `…:last` is the last number of the name, and `lockkeeper:redlock` is about the member itself.
+//! `…:readers` are those who share the lock, `…:last` is the last number of the name, and
+//! `lockkeeper:redlock` is about the member itself.
 
-use crate::engine::redis::keys::{escape, unescape};
-use crate::name::Name;
+use crate::engine::words::{escape, unescape};
+use crate::words::name::Name;
 
 /// What every key starts with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +24,11 @@ impl Keys {
     /// The record of a name.
     pub(super) fn record(&self, name: &Name) -> String {
         format!("{}:{{redlock:{}}}", self.namespace, escape(name.as_str()))
+    }
+
+    /// Who reads a name.
+    pub(super) fn readers(&self, name: &Name) -> String {
+        format!("{}:readers", self.record(name))
     }
 
     /// The last number of a name.
@@ -46,8 +52,9 @@ impl Keys {
         format!("{}:{{redlock:{}*", self.namespace, escape(prefix))
     }
 
-    /// The name that a record belongs to; `None` for other keys.
+    /// The name that a record, or the readers, belong to; `None` for other keys.
     pub(super) fn parse(&self, key: &str) -> Option<Name> {
+        let key = key.strip_suffix(":readers").unwrap_or(key);
         let rest = key.strip_prefix(self.namespace.as_str())?.strip_prefix(":{redlock:")?;
         Name::new(unescape(rest.strip_suffix('}')?)?).ok()
     }
@@ -70,6 +77,7 @@ mod tests {
             let key = keys.record(&name);
             assert!(key.bytes().all(|b| b.is_ascii_graphic()), "{key}");
             assert!(seen.insert(key.clone()), "{key} twice");
+            assert_eq!(keys.parse(&keys.readers(&name)), Some(name.clone()), "{key}");
             assert_eq!(keys.parse(&key), Some(name), "{key}");
         }
         for other in [

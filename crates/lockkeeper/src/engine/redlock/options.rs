@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::name::Keys;
+use super::plain::{Others, Plain};
 use crate::engine::Common;
-use crate::engine::redis::options::{Address, RedisOptions, Tls};
+use crate::engine::redis::options::{Address, Layout, RedisOptions, Spelling, Tls};
 use crate::engine::redis::url::{self, PORT};
-use crate::error::{Error, ErrorKind, Result};
+use crate::open::url::EngineUrl;
 use crate::protocol::lease::Drift;
-use crate::url::EngineUrl;
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// How many members a quorum has.
 const SIZES: [usize; 4] = [3, 5, 7, 9];
@@ -36,6 +38,8 @@ pub(super) struct RedlockOptions {
     pub(super) connect_timeout: Duration,
     pub(super) request_timeout: Duration,
     pub(super) namespace: String,
+    /// A layout of other programs, where the URL says so.
+    pub(super) plain: Option<Plain>,
 }
 
 fn wrong(message: impl Into<String>) -> Error {
@@ -51,20 +55,22 @@ impl RedlockOptions {
         let addresses = addresses(url)?;
         let Some(first) = addresses.first() else { return Err(wrong("redlock: needs hosts")) };
         let mut one = RedisOptions::new(first.clone());
+        one.spelling = Spelling::of_several("redlock://user:password@a,b,c");
         one.ttl = common.ttl;
         one.db = url::db(url)?;
         one.user = url.user.take();
         one.password = url::password(url)?;
         if one.user.is_some() && one.password.is_none() {
-            return Err(wrong(
-                "the URL names a user and no password: write redlock://user:password@a,b,c, or \
-                 use password_file or password_env",
-            ));
+            return Err(wrong(format!(
+                "the URL names a user and no password: write {}, or use password_file or \
+                 password_env",
+                one.spelling.login
+            )));
         }
         url::timeouts(url, &mut one)?;
         url::namespace(url, &mut one)?;
         let secure = url.take_bool("tls")?.unwrap_or(false);
-        one.tls = Tls::take(url, secure, "add tls=true")?;
+        one.tls = Tls::take(url, secure, one.spelling.tls)?;
         let max_ttl = url.take_duration("max_ttl")?.unwrap_or(Duration::from_secs(60));
         if max_ttl < common.ttl {
             return Err(wrong(format!(
@@ -88,6 +94,24 @@ impl RedlockOptions {
         }
         let (connect_timeout, request_timeout) = (one.connect_timeout, one.request_timeout);
         let namespace = one.namespace.clone();
+        let plain = match url.take("layout").as_deref() {
+            None | Some("native") => None,
+            Some("plain") => {
+                // Errors say what to do about a key of this layout.
+                one.layout = Layout::Plain;
+                url::take_plain(url, &mut one)?;
+                Some(Plain { key: one.key.clone(), others: Others::Value(one.value) })
+            }
+            Some("redisson") => {
+                one.layout = Layout::Redisson;
+                let others = Others::Redisson { fair: is_fair(url)? };
+                Some(Plain { key: "{name}".into(), others })
+            }
+            Some(other) => {
+                return Err(wrong(format!("layout={other} is none of native, plain, redisson")));
+            }
+        };
+        one.marker = plain.is_none().then(|| Keys::new(&namespace, one.db).member());
         let member = |address| Arc::new(RedisOptions { address, ..one.clone() });
         Ok(Self {
             members: addresses.into_iter().map(member).collect(),
@@ -99,6 +123,7 @@ impl RedlockOptions {
             connect_timeout,
             request_timeout,
             namespace,
+            plain,
         })
     }
 
@@ -113,10 +138,25 @@ impl RedlockOptions {
     }
 }
 
+/// Which of Redisson's locks the members keep: whether it is the RFairLock.
+///
+/// # Errors
+/// Others than RLock and RFairLock.
+fn is_fair(url: &mut EngineUrl) -> Result<bool> {
+    let why = match url.take("lock").as_deref() {
+        None | Some("plain") => return Ok(false),
+        Some("fair") => return Ok(true),
+        Some("fenced") => {
+            "an RFencedLock counts for itself on each member: their tokens have no common order"
+        }
+        _ => "only RLocks and RFairLocks are kept on a quorum",
+    };
+    Err(wrong(format!("{why}: use lock=plain, or layout=native, which has a token")))
+}
+
 /// The members' addresses: an odd number, each once.
 fn addresses(url: &EngineUrl) -> Result<Vec<Address>> {
-    let members: Vec<(String, u16)> =
-        url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+    let (members, twice) = url::servers(url, PORT);
     let count = members.len();
     let like = "as in redlock://a,b,c";
     if count < 3 {
@@ -142,17 +182,13 @@ fn addresses(url: &EngineUrl) -> Result<Vec<Address>> {
             count - 1
         )));
     }
-    for (at, (host, port)) in members.iter().enumerate() {
-        let same = |(other, on): &(String, u16)| other.eq_ignore_ascii_case(host) && on == port;
-        if members.iter().take(at).any(same) {
-            return Err(wrong(format!(
-                "the member {} is named twice, and would vote twice: name {count} different \
-                 servers",
-                Address::Tcp(host.clone(), *port)
-            )));
-        }
+    match twice {
+        Some(twice) => Err(wrong(format!(
+            "the member {twice} is named twice, and would vote twice: name {count} different \
+             servers"
+        ))),
+        None => Ok(members),
     }
-    Ok(members.into_iter().map(|(host, port)| Address::Tcp(host, port)).collect())
 }
 
 #[cfg(test)]
@@ -193,6 +229,13 @@ mod tests {
             assert_eq!(patience_is, Duration::from_millis(patience), "{ttl}");
         }
         assert!(parse("redlock://a,b,c?tls=true&tls_ca=/ca.pem").unwrap().members[2].tls.is_some());
+        for layout in [Layout::Native, Layout::Plain, Layout::Redisson] {
+            let options = parse(&format!("redlock://a,b,c?layout={}", layout.as_str())).unwrap();
+            assert!(options.members.iter().all(|member| member.layout == layout), "{layout:?}");
+            let Spelling { login, tls, no_tls } = options.members[0].spelling;
+            assert_eq!((tls, no_tls), ("add tls=true", "leave out tls=true"));
+            assert!(parse(login).is_ok(), "{login}");
+        }
     }
 
     #[test]
@@ -214,7 +257,12 @@ mod tests {
             ("redlock://a,b,c?namespace=a:b", "namespace"),
             ("redlock://a,b,c?tls_ca=/x", "tls=true"),
             ("redlock://a,b,c?max_tll=2s", "did you mean max_ttl?"),
-            ("redlock://a,b,c?layout=plain", "does not know the option \"layout\""),
+            ("redlock://a,b,c?layout=redison", "none of native, plain"),
+            ("redlock://a,b,c?layout=redisson&lock=fenced", "no common order"),
+            ("redlock://a,b,c?layout=redisson&lock=rw", "only RLocks and RFairLocks"),
+            ("redlock://a,b,c?lock=plain", "layout=redisson"),
+            ("redlock://a,b,c?key=x:{name}", "layout=plain"),
+            ("redlock://a,b,c?layout=plain&key=x", "{name} once"),
         ] {
             let error = parse(url).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{url}");
@@ -238,8 +286,10 @@ mod tests {
                 assert!(error.as_ref().is_none_or(understood), "{name}: {error:?}");
                 continue;
             }
-            let given = parse(&format!("redlock://a,b,c?{name}={}", option.default)).unwrap();
-            assert_eq!(format!("{given:?}"), format!("{:?}", parse("redlock://a,b,c").unwrap()));
+            let needs = option.needs.map(|(needs, value)| format!("{needs}={value}&"));
+            let url = format!("redlock://a,b,c?{}", needs.unwrap_or_default());
+            let given = parse(&format!("{url}{name}={}", option.default)).unwrap();
+            assert_eq!(format!("{given:?}"), format!("{:?}", parse(&url).unwrap()));
         }
     }
 }

@@ -12,24 +12,29 @@
 //! majority keep the greatest of the answers, before the grant is told: any later majority knows
 //! it. A number that only a minority keeps is nobody's token.
 //!
-//! Contenders that each have a minority order themselves by claim id: every refusal names who is
-//! in the way, the smallest that lives keeps what it has, and the others give back.
+//! Contenders that each have a minority order themselves by the members' clock when each was first
+//! asked for, then by claim id: every refusal names who is in the way, the smallest that lives
+//! keeps what it has, and the others give back. A claim keeps that time for life, and it does not
+//! depend on the numbers that a process knows, so a claim that waits does not give way to those
+//! that come later.
+//!
+//! A reader's claim differs only in what members refuse: a member has one record of a claim alone,
+//! or those of any number of readers. A majority with a reader's record has no majority for a
+//! writer beside it. Readers are not in each other's way. For a writer, the first of them stands
+//! for all that a member has. A reader's number is kept as every other, so that it is above those
+//! of all writers before, and below those of all after.
 
 #[cfg(test)]
 mod search;
 #[cfg(test)]
 mod tests;
+mod votes;
 mod words;
 
-use std::time::Duration;
+pub(super) use words::{Action, Event, Members, Other, Outcome, Rank, Rules, Said, Silent, Verb};
 
-pub(super) use words::{Action, Event, Members, Other, Outcome, Rules, Said, Silent, Verb};
-
-use crate::clock::Ticks;
-use crate::id::ClaimId;
-
-/// A contender that has not asked for so long is not waited for: one that lives asks every 250 ms.
-pub(super) const LIVING: Duration = Duration::from_secs(1);
+use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
@@ -68,13 +73,15 @@ enum Phase {
 pub(super) struct Recipe {
     rules: Rules,
     id: ClaimId,
+    /// The fastest member's clock when it was first asked for, as a number.
+    first: Option<u64>,
     /// It leaves nothing behind when it is refused.
     tries: bool,
     round: u64,
     phase: Phase,
     /// What each member said in this round.
     said: Vec<Option<Said>>,
-    /// Where our record may be.
+    /// Where our record may be, or our place in a queue.
     ours: Members,
     /// The same before this round.
     ours_before: Members,
@@ -85,6 +92,7 @@ impl Recipe {
         Self {
             rules,
             id,
+            first: None,
             tries,
             round: 0,
             phase: Phase::Idle,
@@ -97,6 +105,15 @@ impl Recipe {
     /// Whether it holds, as far as is known.
     pub(super) fn is_held(&self) -> bool {
         self.number().is_some()
+    }
+
+    /// The fastest member's clock when it was first asked for; 0 before that.
+    pub(super) fn first(&self) -> u64 {
+        self.first.unwrap_or(0)
+    }
+
+    fn rank(&self) -> Rank {
+        Rank { first: self.first(), claim: self.id }
     }
 
     /// The number that it holds under.
@@ -137,7 +154,10 @@ impl Recipe {
             Event::Ask { .. } | Event::Renew { .. } if self.is_leaving() => {
                 out.push(Action::Done(Outcome::NotOurs));
             }
-            Event::Ask { now, silent, number } => self.ask(now, silent, number, out),
+            Event::Ask { now, silent, number, clock } => {
+                self.first.get_or_insert(clock);
+                self.ask(now, silent, number, out);
+            }
             Event::Renew { .. } => out.push(Action::Done(Outcome::Lost)),
             Event::Leave { now } => self.leave(now, out),
             Event::Said { now, member, verb, round, said } => {
@@ -145,6 +165,12 @@ impl Recipe {
             }
             Event::Due { now, round } if round == self.round => self.conclude(now, true, out),
             Event::Due { .. } => {}
+            Event::Back { member } => {
+                if let Phase::Held { number, restores: true } = self.phase {
+                    let round = self.round;
+                    out.push(Action::Send { member, verb: Verb::Keep, round, number });
+                }
+            }
             Event::Suspect { member } => self.ours.insert(member),
         }
     }
@@ -190,16 +216,20 @@ impl Recipe {
         for (member, said) in self.said.iter_mut().enumerate() {
             *said = (!ours.has(member)).then_some(Said::Nothing);
         }
-        self.give_back(out);
+        self.give_back(Verb::Give, out);
         out.push(Action::Due { at: now.plus(self.rules.long_patience), round: self.round });
         self.conclude(now, false, out);
     }
 
     /// Asks every member that may have it to give it back.
-    fn give_back(&mut self, out: &mut Vec<Action>) {
+    fn give_back(&mut self, verb: Verb, out: &mut Vec<Action>) {
         let round = self.round;
-        let some = self.members().filter(|member| self.ours.has(*member));
-        out.extend(some.map(|member| Action::Send { member, verb: Verb::Give, round, number: 0 }));
+        // Where it waits behind somebody there is nothing to undo.
+        let waits = |member| {
+            verb == Verb::Undo && matches!(self.said.get(member), Some(Some(Said::Other(_))))
+        };
+        let some = self.members().filter(|member| self.ours.has(*member) && !waits(*member));
+        out.extend(some.map(|member| Action::Send { member, verb, round, number: 0 }));
     }
 
     fn heard(
@@ -217,20 +247,33 @@ impl Recipe {
             return;
         }
         match (verb, said) {
+            // Its place in the queue may be there.
+            (Verb::Take | Verb::Keep, Said::Other(_)) | (Verb::Keep, Said::Nothing)
+                if self.rules.stands => {}
+            (Verb::Undo, _) if self.rules.stands => {}
             (Verb::Take | Verb::Keep, Said::Other(_)) | (Verb::Keep, Said::Nothing) => {
                 self.ours.remove(member);
             }
-            (Verb::Give, Said::Gave | Said::Nothing) => self.ours.remove(member),
+            (Verb::Give | Verb::Undo, Said::Gave | Said::Nothing) => self.ours.remove(member),
             (Verb::Take, Said::Not) if !self.ours_before.has(member) => self.ours.remove(member),
             _ => {}
         }
         let awaited = match self.phase {
             Phase::Asking { .. } => Verb::Take,
-            Phase::Numbering { .. } | Phase::Renewing { .. } => Verb::Keep,
+            Phase::Numbering { .. } => Verb::Keep,
+            Phase::Renewing { .. } => {
+                let there = self.ours.has(member);
+                if there && verb == Verb::Keep && matches!(said, Said::Other(_)) {
+                    self.leave_line(member, out);
+                }
+                Verb::Keep
+            }
             Phase::Leaving { .. } => Verb::Give,
             Phase::Held { number, restores } => {
                 if restores && verb == Verb::Keep && said == Said::Nothing {
                     self.restore(member, number, out);
+                } else if verb == Verb::Take && matches!(said, Said::Other(_)) {
+                    self.leave_line(member, out);
                 }
                 return;
             }
@@ -243,38 +286,19 @@ impl Recipe {
         }
     }
 
+    /// A hold waits nowhere: others would wait behind it where it has no record.
+    fn leave_line(&self, member: usize, out: &mut Vec<Action>) {
+        if self.rules.stands {
+            let round = self.round;
+            out.push(Action::Send { member, verb: Verb::Give, round, number: 0 });
+        }
+    }
+
     /// A minority that lost the record of a hold gets it again.
     fn restore(&mut self, member: usize, number: u64, out: &mut Vec<Action>) {
         self.ours_before.remove(member);
         self.ours.insert(member);
         out.push(Action::Send { member, verb: Verb::Take, round: self.round, number });
-    }
-
-    fn count(&self, which: impl Fn(&Said) -> bool) -> usize {
-        self.said.iter().flatten().filter(|said| which(said)).count()
-    }
-
-    /// How many members that count have our record.
-    fn taken(&self) -> usize {
-        self.count(|said| matches!(said, Said::Yes { counts: true, .. }))
-    }
-
-    /// How many of them keep this number for it.
-    fn keep(&self, number: u64) -> usize {
-        self.count(|said| *said == Said::Yes { counts: true, number })
-    }
-
-    /// The numbers that members gave our record.
-    fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
-        self.said.iter().flatten().filter_map(|said| match said {
-            Said::Yes { number, .. } => Some(*number),
-            _ => None,
-        })
-    }
-
-    /// How many answers are waited for: those of who answered last time.
-    fn awaited(&self, silent: Silent) -> usize {
-        self.unanswered().filter(|member| silent.0 & (1 << member) == 0).count()
     }
 
     /// Sees whether what was said is an answer; `due`: nothing more is waited for.
@@ -315,7 +339,8 @@ impl Recipe {
         let first = self.first_of_others();
         if let Some((claim, _)) = first.filter(|(_, members)| *members >= majority) {
             let rest = self.until_below_majority(claim);
-            self.refused(Outcome::Refused { by: Some(claim), keeps: false, rest }, out);
+            // Waiters that hear of each other's refusals would wake each other without end (R10).
+            self.held_by_another(Outcome::Refused { by: Some(claim), keeps: false, rest }, out);
             return;
         }
         let spoke =
@@ -329,7 +354,9 @@ impl Recipe {
             self.refused(Outcome::TooFew, out);
             return;
         }
-        let keeps = !self.tries && self.others().all(|o| o.age > LIVING || o.claim > self.id);
+        let rank = self.rank();
+        let dead = |other: Other| other.age > self.rules.living(other);
+        let keeps = !self.tries && self.others().all(|other| dead(other) || other.rank > rank);
         let by = first.map(|(claim, _)| claim);
         self.refused(Outcome::Refused { by, keeps, rest: None }, out);
     }
@@ -338,6 +365,11 @@ impl Recipe {
     fn granted(&mut self, now: Ticks, since: Ticks, number: u64, out: &mut Vec<Action>) {
         if self.rules.is_in_time(since, now) {
             self.phase = Phase::Held { number, restores: true };
+            for member in self.members() {
+                if matches!(self.said.get(member), Some(Some(Said::Other(_)))) {
+                    self.leave_line(member, out);
+                }
+            }
             self.said.fill(None);
             out.push(Action::Done(Outcome::Granted { since, number }));
         } else {
@@ -385,33 +417,25 @@ impl Recipe {
 
     fn refused(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
         self.phase = Phase::Idle;
-        self.said.fill(None);
-        if !matches!(outcome, Outcome::Refused { keeps: true, .. }) {
-            self.give_back(out);
+        match outcome {
+            Outcome::Refused { keeps: true, .. } => {}
+            // Contenders would wake each other, and themselves, without end.
+            Outcome::Refused { .. } if !self.rules.names_giver => self.give_back(Verb::Undo, out),
+            // It waits still: where it had the record it stands at the end again.
+            _ if self.rules.stands => self.give_back(Verb::Undo, out),
+            // Too few members counted, or too late, and it may have been a majority to others.
+            _ => self.give_back(Verb::Give, out),
         }
+        self.said.fill(None);
         out.push(Action::Done(outcome));
     }
 
-    fn others(&self) -> impl Iterator<Item = Other> + '_ {
-        self.said.iter().flatten().filter_map(|said| match said {
-            Said::Other(other) => Some(*other),
-            _ => None,
-        })
-    }
-
-    /// Who else has the most members, the smallest of several, and how many.
-    fn first_of_others(&self) -> Option<(ClaimId, usize)> {
-        let members = |claim| self.others().filter(|other| other.claim == claim).count();
-        let all = self.others().map(|other| (other.claim, members(other.claim)));
-        all.min_by_key(|(claim, members)| (std::cmp::Reverse(*members), *claim))
-    }
-
-    /// When so many of its records have ended that the others are a minority.
-    fn until_below_majority(&self, claim: ClaimId) -> Option<Duration> {
-        let mut rests: Vec<Duration> =
-            self.others().filter(|o| o.claim == claim).map(|o| o.rest).collect();
-        rests.sort_unstable();
-        rests.get(rests.len().checked_sub(self.rules.majority())?).copied()
+    /// Refused by the holder of a majority: the waiters are not told of what is given back.
+    fn held_by_another(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
+        self.phase = Phase::Idle;
+        self.give_back(Verb::Undo, out);
+        self.said.fill(None);
+        out.push(Action::Done(outcome));
     }
 
     fn renewed(
@@ -446,7 +470,7 @@ impl Recipe {
         {
             // No majority can have had it all the time: somebody else may have been the holder.
             self.phase = Phase::Idle;
-            self.give_back(out);
+            self.give_back(Verb::Give, out);
             out.push(Action::Done(Outcome::Lost));
         } else if over {
             self.phase = Phase::Held { number, restores: false };

@@ -1,21 +1,32 @@
-//! What a member keeps of a holder, read: `1 CLAIM ROUND NUMBER SINCE_US TTL_MS WHO`. The
-//! scripts write it.
+//! What a member keeps of a holder, read: `1 CLAIM FIRST ROUND NUMBER SINCE_US TTL_MS WHO`.
+//! The scripts write it.
 
 use std::time::Duration;
 
-use crate::claim::{Ends, Holder, Mode};
-use crate::engine::redis::record::{fill_who, time_of};
-use crate::id::ClaimId;
+use crate::engine::words::{fill_who, time_of};
+use crate::words::claim::{Ends, Holder, Mode};
+use crate::words::id::ClaimId;
+
+/// For how long a key without a time to live lasts.
+const FOREVER: Duration = Duration::MAX;
+
+/// How much of a value is shown.
+const SHOWN_MAX: usize = 128;
 
 /// A record, and how long it lasts still.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) claim: ClaimId,
+    /// The members' clock when it was first asked for, which orders contenders.
+    pub(super) first: u64,
     pub(super) rest: Duration,
     /// How long its lease was when it was written or extended.
     pub(super) ttl: Duration,
     /// The number that this member keeps for it, which need not be its token's.
     pub(super) number: u64,
+    /// Others may have it, too.
+    pub(super) shared: bool,
+    /// Empty in the layout `plain`, whose holder is the value that it wrote.
     since_us: String,
     who: String,
 }
@@ -29,17 +40,27 @@ impl Record {
         if version > 1 {
             return Err(format!("NEWER {version}"));
         }
-        let [_, claim, _round, number, since_us, ttl_ms, who] = words.as_slice() else {
+        let [_, claim, first, _round, number, since_us, ttl_ms, who] = words.as_slice() else {
             return Err(corrupt());
         };
         Ok(Self {
             claim: ClaimId::parse(claim).ok_or_else(corrupt)?,
+            first: first.parse().map_err(|_| corrupt())?,
             rest: Duration::from_millis(u64::try_from(rest_ms).unwrap_or(0)),
             ttl: Duration::from_millis(ttl_ms.parse().map_err(|_| corrupt())?),
             number: number.parse().map_err(|_| corrupt())?,
+            shared: false,
             since_us: (*since_us).to_owned(),
             who: (*who).to_owned(),
         })
+    }
+
+    /// What stands in a key of the layout `plain`. It does not say when it was written: see
+    /// `plain::Seen`.
+    pub(super) fn plain(value: &str, rest_ms: i64, claim: ClaimId) -> Self {
+        let rest = u64::try_from(rest_ms).map_or(FOREVER, Duration::from_millis);
+        let (since_us, who) = (String::new(), value.to_owned());
+        Self { claim, first: 0, rest, ttl: rest, number: 0, shared: false, since_us, who }
     }
 
     /// How long ago it was written or extended.
@@ -47,11 +68,23 @@ impl Record {
         self.ttl.saturating_sub(self.rest)
     }
 
+    /// The lease that was asked for; zero in the layout `plain`, where a key says only how long it
+    /// lasts.
+    pub(super) fn lease(&self) -> Duration {
+        if self.first == 0 { Duration::ZERO } else { self.ttl }
+    }
+
     /// Its holder, who has the lock for so long still.
     pub(super) fn holder(&self, left: Duration) -> Holder {
+        if self.since_us.is_empty() {
+            let value = self.who.chars().flat_map(char::escape_debug).take(SHOWN_MAX).collect();
+            let (label, mode) = (Some(value), Some(Mode::Exclusive));
+            let ends = Some(if left == FOREVER { Ends::Never } else { Ends::Lease(left) });
+            return Holder { label, mode, ends, ..Holder::default() };
+        }
         let mut holder = Holder {
             claim: Some(self.claim),
-            mode: Some(Mode::Exclusive),
+            mode: Some(if self.shared { Mode::Shared } else { Mode::Exclusive }),
             since: time_of(&self.since_us),
             ends: Some(Ends::Lease(left)),
             ..Holder::default()
@@ -64,8 +97,8 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::Identity;
-    use crate::engine::redis::record::who_word;
+    use crate::engine::words::who_word;
+    use crate::words::claim::Identity;
 
     #[test]
     fn who_holds_is_read_back_as_it_was_written() {
@@ -77,10 +110,10 @@ mod tests {
             label: Some("é".into()),
         };
         let id = ClaimId::fresh();
-        let text = format!("1 {id} 4 77 1767225600000001 30000 {}", who_word(&who, None));
+        let text = format!("1 {id} 70 4 77 1767225600000001 30000 {}", who_word(&who, None));
         let record = Record::read(&text, 29_000, "k").unwrap();
         assert_eq!((record.claim, record.age()), (id, Duration::from_secs(1)));
-        assert_eq!(record.number, 77);
+        assert_eq!((record.first, record.number), (70, 77));
         let holder = record.holder(record.rest);
         assert_eq!((holder.host.as_deref(), holder.pid), (Some("a b,c"), Some(7)));
         assert_eq!(holder.expires_in(), Some(Duration::from_secs(29)));
@@ -91,8 +124,8 @@ mod tests {
     fn c8_a_newer_record_names_its_number_and_damage_is_damage() {
         for (text, said) in [
             ("2 what ever", "NEWER 2"),
-            ("1 aa 1 1 1 1", "CORRUPT k"),
             ("1 aa 1 1 1 1 who", "CORRUPT k"),
+            ("1 aa 1 1 1 1 1 who", "CORRUPT k"),
             ("", "CORRUPT k"),
             ("a value of somebody else", "CORRUPT k"),
         ] {

@@ -5,10 +5,35 @@ use super::options::RedlockOptions;
 use crate::engine::redis::url::PORT;
 use crate::engine::tls::Tls;
 use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
-use crate::error::Result;
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::words::error::Result;
 
-const OPTIONS: [UrlOption; 9] = [
+const OPTIONS: [UrlOption; 13] = [
+    UrlOption::new(
+        "layout",
+        Value::OneOf(&["native", "plain", "redisson"]),
+        "native",
+        "how locks are written down: lockkeeper's way, as redsync does, or as RedissonRedLock does",
+    )
+    .identity(),
+    UrlOption::new("key", Value::Text("KEY"), "{name}", "the key of a lock; has {name} once")
+        .identity()
+        .needs("layout", "plain"),
+    UrlOption::new(
+        "value",
+        Value::OneOf(&["hex", "guid", "base64"]),
+        "hex",
+        "how the holder's random value is written: as node-redlock, RedLock.net or redsync do",
+    )
+    .needs("layout", "plain"),
+    UrlOption::new(
+        "lock",
+        Value::OneOf(&["plain", "fenced", "fair", "rw"]),
+        "plain",
+        "which type of Redisson's locks: RLock or RFairLock; the others are refused on a quorum",
+    )
+    .identity()
+    .needs("layout", "redisson"),
     UrlOption::new(
         "namespace",
         Value::Word("WORD"),

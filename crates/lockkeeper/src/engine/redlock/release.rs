@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::acquire::Entry;
 use super::recipe::{Event as Step, Outcome};
+use super::wire::Member;
 use super::{Quorum, all, errors};
-use crate::claim::Claim;
-use crate::engine::{Answer, Attempt, BoxFuture, End, Line, Place, Released, Renewal};
-use crate::id::{ClaimId, HoldId, LeaseId};
-use crate::lost::Lost;
+use crate::engine::{Answer, Attempt, BoxFuture, End, Event, Line, Place, Released, Renewal};
+use crate::words::claim::Claim;
+use crate::words::id::{ClaimId, HoldId, LeaseId};
+use crate::words::lost::Lost;
 
 /// How often a member that did not answer is asked again to give back what is over.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
@@ -43,6 +45,37 @@ impl Quorum {
             })
         });
         Answer::later(all(each.collect()))
+    }
+
+    /// A member is connected again. It alone is asked for the holds that it may lack, and gets
+    /// their records again: those that it never had, and all where it may have forgotten them.
+    pub(super) fn came_back(self: &Arc<Self>, member: usize) {
+        let forgot = self.members.get(member).is_some_and(Member::may_have_forgotten);
+        let lacks = |entry: &Entry| {
+            let had = entry.machine.ours().has(member) && !entry.doubts.contains_key(&member);
+            entry.machine.is_held() && !entry.leaving && (forgot || !had)
+        };
+        let lacking: Vec<ClaimId> =
+            self.state().claims.iter().filter(|(_, e)| lacks(e)).map(|(id, _)| *id).collect();
+        for id in lacking {
+            let stepped = self.step(id, Step::Back { member });
+            self.follow_rest(id, stepped.flights);
+        }
+        if self.tracks() {
+            self.read_again();
+        }
+    }
+
+    /// A member of the layout `plain` tells of keys that were read over this connection: who waits
+    /// asks again, which reads them.
+    fn read_again(&self) {
+        let waits = |entry: &Entry| !entry.machine.is_held() && !entry.leaving;
+        let waiting: Vec<ClaimId> =
+            self.state().claims.iter().filter(|(_, e)| waits(e)).map(|(id, _)| *id).collect();
+        let at = self.context.clock.now();
+        for claim in waiting {
+            self.context.events.send(Event::AskAt { claim, at });
+        }
     }
 
     /// The last question about a claim: what it was granted is given back, what it got of a
@@ -85,7 +118,9 @@ impl Quorum {
             let ends = all(ends).await;
             let again = match again {
                 Some((claim, hold)) => {
-                    let waited_for = ends.first().is_some_and(|(_, heard_by)| *heard_by > 0);
+                    // Members that tell of keys do not know who waits.
+                    let waited_for =
+                        quorum.tracks() || ends.first().is_some_and(|(_, heard_by)| *heard_by > 0);
                     Some(quorum.ask_behind(claim, hold, waited_for).await)
                 }
                 None => None,
@@ -96,14 +131,17 @@ impl Quorum {
 
     /// Asks for a lock that was just given back: at once, or after others had their chance.
     async fn ask_behind(self: &Arc<Self>, claim: Claim, hold: HoldId, waited_for: bool) -> Attempt {
-        if !waited_for {
+        // Where there are queues it stands behind those that wait.
+        if !waited_for || self.stands() {
             return self.ask(&claim, Line::Join).get().await;
         }
         if let Err(error) = self.enter(&claim, Line::Join) {
             return Attempt::Failed(error);
         }
         let ask_at = self.stand_back(&claim, hold);
-        self.listen(claim.id).await;
+        if !self.tracks() {
+            self.listen(claim.id).await;
+        }
         Attempt::InLine(Place { ask_at, ..Place::default() })
     }
 

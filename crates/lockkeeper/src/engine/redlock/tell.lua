@@ -1,10 +1,18 @@
 -- What a member tells of itself: its time, its run, whether it was admitted in it, the greatest
--- number that it kept or was to begin above, and the max_ttl of those who admitted it.
+-- number that it kept or was to begin above, the max_ttl of those who admitted it, and, if it was
+-- not admitted, when that was noticed first. It may have lost its data just before that.
 -- KEYS: member
 local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
-local told = redis.call('HMGET', KEYS[1], 'run', 'floor', 'top', 'layout', 'max_ttl')
+local told = redis.call('HMGET', KEYS[1], 'run', 'floor', 'top', 'layout', 'max_ttl', 'met')
 if tonumber(told[4] or '1') ~= 1 then error('LOCKKEEPER NEWER ' .. told[4], 0) end
 local top = math.max(tonumber(told[2] or '0'), tonumber(told[3] or '0'))
-return {string.format('%.0f', time[1] * 1000000 + time[2]), run, told[1] == run and '1' or '0',
-  string.format('%.0f', top), told[5] or ''}
+local admitted, met = told[1] == run, ''
+if not admitted then
+  local of, since = string.match(told[6] or '', '^(%x*) (%d+)$')
+  met = of == run and since or string.format('%.0f', now)
+  if of ~= run then redis.call('HSET', KEYS[1], 'met', run .. ' ' .. met) end
+end
+return {string.format('%.0f', now), run, admitted and '1' or '0', string.format('%.0f', top),
+  told[5] or '', met}

@@ -13,13 +13,14 @@ use super::{Quorum, first};
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::wire::either;
 use crate::engine::{BoxFuture, Event, WatchId};
-use crate::id::ClaimId;
+use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
 
 /// Members publish what is given back, and nothing else: whoever watches looks again after this.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 /// A release is told by one member after the other; with fewer than a majority it may be a
 /// contender that gave back.
-const TOLD_BY_FEW: Duration = Duration::from_millis(25);
+pub(super) const TOLD_BY_FEW: Duration = Duration::from_millis(25);
 
 /// Who watches.
 #[derive(Default)]
@@ -50,6 +51,12 @@ impl Watches {
 impl Quorum {
     /// A member tells that somebody gave a lock back.
     pub(super) fn hear(&self, member: usize, items: &[Value]) {
+        if let [word, keys] = items
+            && word.text() == Some("invalidate")
+        {
+            self.hear_keys(member, keys);
+            return;
+        }
         let [word, channel, who] = items else { return };
         let (Some("message"), Some(channel), Some(who)) = (word.text(), channel.text(), who.text())
         else {
@@ -66,10 +73,20 @@ impl Quorum {
             if who == Some(*id) || who.is_some() && who == entry.behind {
                 continue;
             }
-            if entry.told.0 != who {
+            // Others' words do not say whose they are. The first are of what it gave back itself.
+            if who.is_none() && entry.behind.is_some() && entry.told_at.0 == Ticks::default() {
+                continue;
+            }
+            // A member tells twice of one that gave back twice.
+            if entry.told.0 != who || entry.told.1.has(member) {
                 entry.told = (who, Members::default());
             }
+            let known = entry.told.1.len() >= majority;
             entry.told.1.insert(member);
+            // It asks, or has asked, since a majority told: those that it got keep it in the way.
+            if known && !entry.keeps {
+                continue;
+            }
             let at_once = entry.keeps || entry.told.1.len() >= majority;
             if !entry.waiting {
                 entry.woken = true;
@@ -78,6 +95,32 @@ impl Quorum {
                 woken.push(Event::Wake { claim: *id });
             } else {
                 woken.push(Event::AskAt { claim: *id, at: now.plus(TOLD_BY_FEW) });
+            }
+        }
+        for event in woken {
+            self.context.events.send(event);
+        }
+        self.changed();
+    }
+
+    /// A member of the layout `plain` tells that keys changed that were read there. Most often that
+    /// is a waiter's attempt: only a majority tells of a release, or of a renewal.
+    fn hear_keys(&self, member: usize, keys: &Value) {
+        let flushed = keys.items().is_empty();
+        let hit = |key: &str| flushed || keys.items().iter().any(|k| k.text() == Some(key));
+        let majority = self.options.majority();
+        let mut woken = Vec::new();
+        for (id, entry) in &mut self.state().claims {
+            let [key, ..] = &entry.keys;
+            if entry.leaving || !hit(key) {
+                continue;
+            }
+            entry.told.1.insert(member);
+            if !entry.waiting {
+                entry.woken |= entry.told.1.len() >= majority;
+            } else if entry.keeps || entry.told.1.len() >= majority {
+                entry.waiting = false;
+                woken.push(Event::Wake { claim: *id });
             }
         }
         for event in woken {

@@ -5,18 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::errors::other_max_ttl;
-use super::recipe::{Other, Said};
+use super::plain::id_of;
+use super::recipe::{Other, Rank, Said};
 use super::record::Record;
-use crate::clock::{Clock, Ticks};
-use crate::engine::redis::anchor::Anchor;
+use crate::engine::anchor::Anchor;
 use crate::engine::redis::client::pipe::{Broken, OnPush};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::client::wire::{Answered, Link, Started};
+use crate::engine::redis::client::wire::{Answered, Link, Started, Tracking};
+use crate::engine::redis::describe::Facts;
 use crate::engine::redis::errors;
-use crate::engine::redis::facts::Facts;
 use crate::engine::redis::options::RedisOptions;
-use crate::error::{Error, ErrorKind, Result};
+use crate::words::clock::{Clock, Ticks};
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// INFO counts in whole seconds.
 const UPTIME_STEP: Duration = Duration::from_secs(1);
@@ -32,8 +33,12 @@ pub(super) struct Member {
     reached: Mutex<Option<Anchor>>,
     /// Under another address it is a member already.
     twin: AtomicBool,
+    /// Which run of it was connected last, and whether it was that one before as well.
+    last_run: Mutex<(Option<String>, bool)>,
     /// It said that it was not admitted since it started.
     stranger: AtomicBool,
+    /// From when on no lease lasts that it may have lost with its data, where it was not admitted.
+    clean_at: Mutex<Option<Ticks>>,
     /// The `max_ttl` that it goes by, if that is not ours.
     other_max_ttl: Mutex<Option<Duration>>,
 }
@@ -64,8 +69,13 @@ impl Member {
         clock: Clock,
         label: String,
         on_push: OnPush,
+        tracks: bool,
     ) -> Self {
         let link = Link::new(options.clone(), clock.clone(), label, on_push);
+        if tracks {
+            // Keys without a channel: the server tells when they change.
+            link.track(Tracking::Read);
+        }
         Self {
             options,
             link,
@@ -73,16 +83,47 @@ impl Member {
             anchor: Mutex::default(),
             reached: Mutex::default(),
             twin: AtomicBool::new(false),
+            last_run: Mutex::default(),
             stranger: AtomicBool::new(false),
+            clean_at: Mutex::default(),
             other_max_ttl: Mutex::default(),
         }
     }
 
-    /// It was connected: the server's clock is known again.
-    pub(super) fn came_up(&self) {
-        if let Some((server_us, before)) = self.link.facts().and_then(|facts| facts.time) {
+    /// It was connected: its clock is known again, and whether it is admitted.
+    pub(super) fn came_up(&self, max_ttl: Duration) {
+        let Some(facts) = self.link.facts() else { return };
+        if let Some((server_us, before)) = facts.time {
             self.heard(server_us, before, true);
         }
+        {
+            let mut last = self.last_run.lock().unwrap_or_else(PoisonError::into_inner);
+            let same = facts.run_id.is_some() && last.0 == facts.run_id;
+            *last = (facts.run_id.clone(), same);
+        }
+        // Where members keep nothing about themselves there is nobody to be admitted by.
+        if self.options.marker.is_none() {
+            return;
+        }
+        let [run, theirs, _] = facts.marker;
+        self.set_stranger(run.is_none() || run != facts.run_id);
+        let theirs = theirs.and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+        self.goes_by(theirs, max_ttl);
+    }
+
+    /// Whether it may have forgotten holds since it was connected before.
+    pub(super) fn may_have_forgotten(&self) -> bool {
+        let same = self.last_run.lock().unwrap_or_else(PoisonError::into_inner).1;
+        !(same && self.is_settled())
+    }
+
+    /// Whether it said when it was connected that it is admitted, and which `max_ttl` it goes by.
+    pub(super) fn is_settled(&self) -> bool {
+        let marker = self.link.facts().map(|facts| (facts.marker, facts.run_id));
+        self.options.marker.is_none()
+            || marker.is_some_and(|([run, max_ttl, _], now)| {
+                run.is_some() && run == now && max_ttl.is_some()
+            })
     }
 
     fn heard(&self, server_us: u64, before: Ticks, afresh: bool) {
@@ -109,6 +150,15 @@ impl Member {
     /// Whether it said last that it was not admitted since it started.
     pub(super) fn is_stranger(&self) -> bool {
         self.stranger.load(Ordering::Acquire)
+    }
+
+    /// From when on it can be admitted beside others, if it said that.
+    pub(super) fn clean_at(&self) -> Option<Ticks> {
+        *self.clean_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_clean_at(&self, at: Option<Ticks>) {
+        *self.clean_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
     /// The `max_ttl` that it goes by, if that is not ours.
@@ -148,11 +198,12 @@ impl Member {
         counts_at(&self.link.facts()?, max_ttl)
     }
 
-    /// Whether its yes counts, once it was admitted.
-    pub(super) fn counts(&self, now: Ticks, max_ttl: Duration) -> bool {
-        !self.is_twin()
-            && self.other_max_ttl().is_none()
-            && self.counts_at(max_ttl).is_some_and(|at| at <= now)
+    /// Which run of it has been up for so long that its yes counts, once it was admitted. Both are
+    /// of one connection: the run of the next one may have started a moment ago.
+    pub(super) fn grown(&self, now: Ticks, max_ttl: Duration) -> Option<String> {
+        let facts = self.link.facts().filter(|_| !self.is_twin())?;
+        let counts = counts_at(&facts, max_ttl).is_some_and(|at| at <= now);
+        facts.run_id.filter(|_| counts && self.other_max_ttl().is_none())
     }
 
     /// Runs a command that may be sent twice to its answer.
@@ -215,7 +266,7 @@ impl Member {
                 rest.split(' ').next()?.parse().ok().map(Duration::from_millis)
             });
             if let Some(theirs) = theirs {
-                let key = call.keys.last().map_or("", String::as_str);
+                let key = self.options.marker.as_deref().unwrap_or_default();
                 let error = other_max_ttl(self, theirs, max_ttl, key);
                 self.goes_by(Some(theirs), max_ttl);
                 return heard(Said::Not, Some(error));
@@ -224,8 +275,14 @@ impl Member {
         }
         let items = answered.value.items();
         let number = |at: usize| items.get(at).and_then(Value::unsigned);
-        if call.script != Which::QuorumGive
-            && let Some(now_us) = number(1)
+        if !matches!(
+            call.script,
+            Which::QuorumGive
+                | Which::QuorumReadGive
+                | Which::QuorumPlainGive
+                | Which::QuorumHashGive
+                | Which::QuorumFairGive
+        ) && let Some(now_us) = number(1)
         {
             self.heard(now_us, answered.before, false);
         }
@@ -233,10 +290,11 @@ impl Member {
             (Some("Y"), Some(number)) => {
                 let admitted = items.get(3).and_then(Value::text) == Some("1");
                 self.set_stranger(!admitted);
-                if call.script == Which::QuorumTake {
+                if matches!(call.script, Which::QuorumTake | Which::QuorumRead) {
                     self.goes_by(None, max_ttl);
                 }
-                let counts = admitted && self.counts(answered.before, max_ttl);
+                let grown = self.grown(answered.before, max_ttl);
+                let counts = admitted && grown.as_deref() == run_of(call);
                 Heard { number, ..heard(Said::Yes { counts, number }, None) }
             }
             (Some("N"), number) => {
@@ -255,13 +313,30 @@ impl Member {
 
     /// Somebody else is in the way.
     fn other(&self, call: &Call, items: &[Value]) -> Heard {
-        let key = call.keys.first().map_or("", String::as_str);
+        let key = call.keys.first().unwrap_or_default();
         let read = items.get(3).and_then(Value::integer).zip(items.get(4).and_then(Value::text));
-        let error = match read.map(|(rest, text)| Record::read(text, rest, key)) {
-            Some(Ok(record)) => {
-                let (claim, age, rest) = (record.claim, record.age(), record.rest);
+        let read = read.map(|(rest, text)| match call.script {
+            Which::QuorumPlainTake
+            | Which::QuorumPlainKeep
+            | Which::QuorumHashTake
+            | Which::QuorumHashKeep
+            | Which::QuorumFairTake => {
+                let mut words = call.arguments.iter();
+                let ours = words.next().unwrap_or_default();
+                let length = words.next().and_then(|length| length.parse().ok()).unwrap_or(0);
+                Ok(Record::plain(text, rest, id_of(text, ours, length)))
+            }
+            _ => Record::read(text, rest, key),
+        });
+        let error = match read {
+            Some(Ok(mut record)) => {
+                let rank = Rank { first: record.first, claim: record.claim };
+                // Of several readers it is the first, and they are there until the last has left.
+                let longest = items.get(5).and_then(Value::unsigned).map(Duration::from_millis);
+                record.shared = longest.is_some();
+                let (age, rest) = (record.age(), longest.unwrap_or(record.rest));
                 return Heard {
-                    said: Said::Other(Other { claim, age, rest }),
+                    said: Said::Other(Other { rank, age, rest, ttl: record.lease() }),
                     holder: Some(record),
                     ..Heard::nothing()
                 };
@@ -271,6 +346,17 @@ impl Member {
         };
         Heard { error: Some(error), ..Heard::nothing() }
     }
+}
+
+/// The run that a member compared with the one in which it was admitted. A call that is sent once
+/// more goes over the next connection, perhaps to another run.
+fn run_of(call: &Call) -> Option<&str> {
+    let from_end = match call.script {
+        Which::QuorumTake | Which::QuorumRead => 2,
+        _ => 1,
+    };
+    let at = call.arguments.len().checked_sub(from_end)?;
+    call.arguments.get(at)
 }
 
 /// From when on a server with these facts has been up for `max_ttl`, at the latest.

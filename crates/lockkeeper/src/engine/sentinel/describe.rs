@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Sentinel;
 use crate::engine::redis::options::{Layout, Wait};
-use crate::guarantee::{Class, Description, Warning};
+use crate::words::guarantee::{Class, Description, Warning};
 
 /// What a failover takes once a majority of the Sentinels takes the master for down: a vote, the
 /// promotion, and until clients know of it.
@@ -12,6 +12,11 @@ const FAILOVER: Duration = Duration::from_secs(5);
 
 /// For how long a master is silent before it counts as down, unless the Sentinels say otherwise.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
+
+/// What one server's clock is to leases, and what it is to them when another may take its place.
+const LEASES_DO_NOT_MIND: &str = "leases do not mind, but times shown are off";
+const LEASES_MIND: &str =
+    "times shown are off, and after a failover leases are counted by another server's clock";
 
 impl Sentinel {
     /// What the server says of itself, and what its Sentinels change about it.
@@ -34,6 +39,9 @@ impl Sentinel {
         );
         let native = options.master.layout == Layout::Native;
         about.breaks.splice(0..0, breaks(native, down_after, options.master.wait));
+        for warning in about.warnings.iter_mut().filter(|warning| warning.id == "clock-offset") {
+            warning.text = warning.text.replace(LEASES_DO_NOT_MIND, LEASES_MIND);
+        }
         about.warnings.extend(self.warnings());
         about.warnings.extend(self.sentinels.clock_warnings());
         about
@@ -55,18 +63,37 @@ impl Sentinel {
                 warn("sentinel-unaware", format!("the Sentinel at {at} knows no {service}"));
                 continue;
             };
-            if said.epoch == master.epoch && said.at != master.at {
-                warn(
-                    "sentinels-disagree",
+            if said.at != master.at {
+                let (named, epoch) = (&said.at, said.epoch);
+                let why = if epoch == master.epoch {
+                    format!("the others name {}: configure them alike", master.at)
+                } else {
                     format!(
-                        "the Sentinel at {} names {} as the master of {service}, and the others \
-                         name {}: configure them alike",
-                        node.at, said.at, master.at
-                    ),
+                        "{} counts, of epoch {}, and this is of epoch {epoch}: it has not heard of \
+                         the last failover, or they watch two deployments under one name",
+                        master.at, master.epoch
+                    )
+                };
+                let text = format!(
+                    "the Sentinel at {} names {named} as the master of {service}, and {why}",
+                    node.at
                 );
+                warn("sentinels-disagree", text);
             }
         }
         let said: Vec<_> = nodes.iter().filter_map(|node| node.said()).collect();
+        let majority = self.sentinels.options.majority();
+        if (1..majority).contains(&said.len()) {
+            warn(
+                "sentinel-minority",
+                format!(
+                    "{} of {} Sentinels answer, and they are believed: where the others cannot be \
+                     reached from here, they may have made another server the master",
+                    said.len(),
+                    nodes.len()
+                ),
+            );
+        }
         let known = said.iter().map(|said| said.others + 1).max().unwrap_or(0);
         if !said.is_empty() && known < 3 {
             warn(
@@ -119,11 +146,19 @@ fn breaks(native: bool, down_after: Duration, wait: Option<Wait>) -> Vec<String>
              (wait_replicas), or that lost it: a replica acknowledges before it is on disk"
         ),
     };
+    let partition = match wait {
+        None => "a partition: a master that is cut off goes on granting to clients on its side, \
+                 and the new one to the others; min-replicas-to-write with min-replicas-max-lag \
+                 ends that"
+            .to_owned(),
+        Some(Wait { replicas, .. }) => format!(
+            "a partition that leaves the old master {replicas} of its replicas: it goes on \
+             granting to clients on its side, and the new one to the others"
+        ),
+    };
     let mut breaks = vec![
         failover,
-        "a partition: a master that is cut off goes on granting to clients on its side, and the \
-         new one to the others; min-replicas-to-write with min-replicas-max-lag ends that"
-            .to_owned(),
+        partition,
         format!(
             "T counts on a failover that succeeds the first time: the Sentinels take the master \
              for down after {down_after:?}, try again only after twice their failover-timeout, and \
@@ -131,8 +166,11 @@ fn breaks(native: bool, down_after: Duration, wait: Option<Wait>) -> Vec<String>
         ),
     ];
     if native {
-        breaks
-            .push("tokens: a failover to a replica whose clock is behind its master's".to_owned());
+        breaks.push(
+            "tokens: a failover to a replica whose clock is behind its master's; and such a \
+             partition, in which both masters make them: two may be equal"
+                .to_owned(),
+        );
     }
     breaks
 }

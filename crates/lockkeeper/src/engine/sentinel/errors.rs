@@ -2,7 +2,7 @@
 
 use super::options::SentinelOptions;
 use crate::engine::redis::options::Address;
-use crate::error::{Error, ErrorKind};
+use crate::words::error::{Error, ErrorKind};
 
 fn invalid(text: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
@@ -48,6 +48,10 @@ pub(super) fn said(at: &Address, has_password: bool, text: &str) -> Error {
             "the Sentinel at {at} does not let the default user ask for a master: allow \
              +sentinel +subscribe and its channels ({text})"
         )),
+        _ if text.contains("max number of clients") => {
+            refused(format!("the Sentinel at {at} has as many clients as it takes (maxclients)"))
+                .temporary(true)
+        }
         _ => refused(format!("the Sentinel at {at} answered with an error: {text}")),
     }
 }

@@ -9,14 +9,14 @@ use tokio::time::{sleep, timeout};
 
 use super::errors;
 use super::resolve::Sentinels;
-use crate::clock::unix_us;
 use crate::engine::redis::client::pipe::{Broken, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::stream;
 use crate::engine::redis::client::wire::either;
 use crate::engine::redis::options::{Address, RedisOptions};
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::Warning;
+use crate::words::clock::unix_us;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantee::Warning;
 
 /// How soon after it was opened, or after the master moved, the clocks are looked at: whoever takes
 /// a lock for a moment does not pay for it.
@@ -125,7 +125,7 @@ async fn answer(pipe: &Pipe, command: Command) -> Result<Value> {
         Ok(Ok((_, Value::Error(text)))) => Err(Error::new(ErrorKind::Refused, text)),
         Ok(Ok((_, value))) => Ok(value),
         Ok(Err(Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why))) => {
-            Err(failed(why))
+            Err(failed(why.to_string()))
         }
         Err(_) => Err(failed("the connection ended".into())),
     }

@@ -30,16 +30,17 @@ pub(crate) use registration::registration;
 use options::SentinelOptions;
 use resolve::{Resolver, Sentinels};
 
-use crate::claim::{Claim, Entry};
 use crate::engine::redis::options::RedisOptions;
+use crate::engine::redis::relay::server_does_the_rest;
 use crate::engine::{
     Answer, Attempt, Change, Context, End, Engine, Inlet, Line, Query, Released, Renewal, Standing,
     WatchId, redis,
 };
-use crate::error::Result;
-use crate::guarantee::{Description, Warning};
-use crate::id::{ClaimId, HoldId, LeaseId};
-use crate::name::{Kind, Name};
+use crate::words::claim::{Claim, Entry};
+use crate::words::error::Result;
+use crate::words::guarantee::{Description, Warning};
+use crate::words::id::{ClaimId, HoldId, LeaseId};
+use crate::words::name::{Kind, Name};
 
 /// The engine of one server, whose address the Sentinels say.
 pub(crate) struct Sentinel {
@@ -84,58 +85,8 @@ impl Engine for Sentinel {
         })
     }
 
-    // What follows is the server's.
-
-    fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {
-        self.server.attempt(claim, line)
-    }
-
     fn attempt_all(&self, claims: &[Claim]) -> Answer<Vec<Attempt>> {
         self.server.attempt_all(claims)
-    }
-
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
-        self.server.recheck(claims)
-    }
-
-    fn withdraw(&self, claim: ClaimId) -> Answer<End> {
-        self.server.withdraw(claim)
-    }
-
-    fn convert(&self, hold: HoldId, claim: &Claim) -> Answer<Attempt> {
-        self.server.convert(hold, claim)
-    }
-
-    fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
-        self.server.renew(leases)
-    }
-
-    fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
-        self.server.release(holds, again)
-    }
-
-    fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>> {
-        self.server.read(query)
-    }
-
-    fn write(&self, change: &Change) -> Answer<Result<bool>> {
-        self.server.write(change)
-    }
-
-    fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
-        self.server.watch(watch, query)
-    }
-
-    fn unwatch(&self, watch: WatchId) {
-        self.server.unwatch(watch);
-    }
-
-    fn ask(&self, kind: Kind, name: &Name) -> Answer<Result<bool>> {
-        self.server.ask(kind, name)
-    }
-
-    fn other_layouts(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
-        self.server.other_layouts(name)
     }
 
     fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
@@ -147,11 +98,5 @@ impl Engine for Sentinel {
         })
     }
 
-    fn sweep(&self, word: &str) -> Answer<Result<bool>> {
-        self.server.sweep(word)
-    }
-
-    fn inlet(&self) -> Option<Arc<dyn Inlet>> {
-        self.server.inlet()
-    }
+    server_does_the_rest!();
 }

@@ -1,8 +1,8 @@
 //! The service of a URL: `/service` or `/service/db`.
 
 use crate::engine::redis::url as server;
-use crate::error::{Error, ErrorKind, Result};
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// The longest name of a service.
 const SERVICE_BYTES_MAX: usize = 128;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::name;
 use crate::engine::Common;
-use crate::engine::redis::options::{Address, RedisOptions, Service, Tls, Wait};
+use crate::engine::redis::options::{Address, RedisOptions, Service, Spelling, Tls, Wait};
 use crate::engine::redis::url as server;
-use crate::error::{Error, ErrorKind, Result};
-use crate::url::{EngineUrl, Secret};
+use crate::open::url::{EngineUrl, Secret};
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// The port of a Sentinel that a URL names without one.
 pub(super) const PORT: u16 = 26379;
@@ -50,7 +50,8 @@ impl SentinelOptions {
         let address = Address::Service(Service::new(&service));
         let mut master = server::of_master(url, address, common.ttl, common.drift_per_mille)?;
         let secure = url.take_bool("tls")?.unwrap_or(false);
-        master.tls = Tls::take(url, secure, "add tls=true")?;
+        master.spelling = Spelling::of_several("redis+sentinel://user:password@host/service");
+        master.tls = Tls::take(url, secure, master.spelling.tls)?;
         let password = password(url)?;
         master.wait = wait(url, &master)?;
         Ok(Self { sentinels, service: service.into(), password, master })
@@ -64,22 +65,17 @@ impl SentinelOptions {
 
 /// The Sentinels' addresses, each once.
 fn sentinels(url: &EngineUrl) -> Result<Vec<Address>> {
-    let named: Vec<(String, u16)> =
-        url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+    let (named, twice) = server::servers(url, PORT);
     if named.is_empty() || named.len() > SENTINELS_MAX {
         return Err(wrong(format!(
             "a Sentinel URL names 1 to {SENTINELS_MAX} Sentinels, best all of them, as in \
              redis+sentinel://a,b,c/mymaster"
         )));
     }
-    for (at, (host, port)) in named.iter().enumerate() {
-        let same = |(other, on): &(String, u16)| other.eq_ignore_ascii_case(host) && on == port;
-        if named.iter().take(at).any(same) {
-            let twice = Address::Tcp(host.clone(), *port);
-            return Err(wrong(format!("the Sentinel {twice} is named twice: name each once")));
-        }
+    match twice {
+        Some(twice) => Err(wrong(format!("the Sentinel {twice} is named twice: name each once"))),
+        None => Ok(named),
     }
-    Ok(named.into_iter().map(|(host, port)| Address::Tcp(host, port)).collect())
 }
 
 /// How many replicas have to have a grant or a renewal.
@@ -111,8 +107,8 @@ fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Value;
     use crate::engine::redis::options::Layout;
+    use crate::engine::redis::tests::support::assert_options_are_read;
 
     fn parse(text: &str) -> Result<SentinelOptions> {
         let mut url = EngineUrl::parse(text)?;
@@ -199,23 +195,6 @@ mod tests {
 
     #[test]
     fn every_option_that_is_registered_is_read_and_its_default_is_what_it_says() {
-        for option in super::super::registration().options {
-            let needs =
-                option.needs.map(|(name, value)| format!("&{name}={value}")).unwrap_or_default();
-            let tls = if option.name.starts_with("tls_") { "&tls=true" } else { "" };
-            let without = format!("redis+sentinel://a/m?{}{tls}", needs.trim_start_matches('&'));
-            let value = if option.default.is_empty() { "/no/such" } else { option.default };
-            let given = parse(&format!("{without}&{}={value}", option.name));
-            if option.default.is_empty() {
-                let named = |e: Error| e.message().contains(option.name);
-                assert!(given.err().is_none_or(named), "{}", option.name);
-                continue;
-            }
-            let plain = format!("{:?}", parse(&without).unwrap());
-            assert_eq!(format!("{:?}", given.unwrap()), plain, "{}", option.name);
-            for word in if let Value::OneOf(words) = option.value { words } else { &[] } {
-                parse(&format!("{without}&{}={word}", option.name)).unwrap();
-            }
-        }
+        assert_options_are_read(&super::super::registration(), "redis+sentinel://a/m", parse);
     }
 }

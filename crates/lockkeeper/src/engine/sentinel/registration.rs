@@ -4,8 +4,8 @@ use super::options::{PORT, REPLICAS_MAX, SentinelOptions};
 use super::{Sentinel, name};
 use crate::engine::redis;
 use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
-use crate::error::Result;
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::words::error::Result;
 
 /// Beside those of one server.
 const OPTIONS: [UrlOption; 4] = [

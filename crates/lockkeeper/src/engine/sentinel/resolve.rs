@@ -15,8 +15,8 @@ use super::wire::{Node, Said};
 use crate::engine::redis::client::wire::either;
 use crate::engine::redis::options::{Address, Resolve};
 use crate::engine::{BoxFuture, Context};
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::Warning;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantee::Warning;
 
 /// Once a majority of the named Sentinels has answered, the others have so long: one of them may
 /// know of a failover that the majority has not heard of.
@@ -165,8 +165,13 @@ impl Sentinels {
             match answer {
                 Ok(Some(answer)) => said.push((at, answer)),
                 Ok(None) => unknown.push(at),
-                // What is wrong when it begins is a mistake; later the others go on.
-                Err(error) if error.kind() != ErrorKind::Unreachable && self.is_new() => {
+                // What is wrong when it begins is a mistake, unless it passes by itself; later the
+                // others go on.
+                Err(error)
+                    if error.kind() != ErrorKind::Unreachable
+                        && !error.is_temporary()
+                        && self.is_new() =>
+                {
                     return Err(error);
                 }
                 Err(error) => errors.push(error),
@@ -257,7 +262,7 @@ impl Resolve for Resolver {
 mod tests {
     use super::*;
     use crate::engine::Common;
-    use crate::url::EngineUrl;
+    use crate::open::url::EngineUrl;
 
     fn options(sentinels: &str) -> SentinelOptions {
         let mut url = EngineUrl::parse(&format!("redis+sentinel://{sentinels}/m")).unwrap();

@@ -17,7 +17,7 @@ use crate::engine::redis::client::wire::either;
 use crate::engine::redis::options::Address;
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
-use crate::error::{Error, Result};
+use crate::words::error::{Error, Result};
 
 /// Where every Sentinel tells that a master moved.
 const CHANNEL: &str = "+switch-master";

@@ -1,12 +1,12 @@
 //! Asking holders to let go: Curator's word is written into their nodes, which they watch.
 
 use super::claims::REVOKE;
+use super::inspect::{ask, failed, holding};
 use super::proto::{Code, Request};
-use super::read::{ask, failed, holding};
 use super::session::Shared;
 use super::state::Fault;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::{Kind, Name};
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::name::{Kind, Name};
 
 /// Answers whether somebody was asked. What a candidate's node says is its id, and a permit's
 /// holder is not told: they are not asked.

@@ -7,16 +7,16 @@
 use std::sync::Arc;
 
 use super::errors;
+use super::inspect::{ask, catch_up, failed};
 use super::latch::{done, parents};
-use super::path;
+use super::name;
 use super::proto::{Code, Create, Reply, Request};
-use super::read::{ask, catch_up, failed};
 use super::session::Shared;
 use super::state::Fault;
 use crate::engine::Membership;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::ClaimId;
-use crate::name::Name;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
+use crate::words::name::Name;
 
 /// Says that enough have come in.
 const READY: &str = "ready";
@@ -49,7 +49,7 @@ pub(super) fn step(
     id: ClaimId,
     step: Membership,
 ) -> impl Future<Output = Result<bool>> + Send + use<> {
-    let dir = path::directory(&shared.options.chroot, &shared.options.layout, name);
+    let dir = name::directory(&shared.options.chroot, &shared.options.layout, name);
     let ours = shared.options.layout.bare(id);
     let was = {
         let members = &mut shared.lock().members;

@@ -14,19 +14,19 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::errors::advice;
+use super::inspect::{ask, failed};
 use super::layout::{Child, Layout, Tag};
 use super::proto::{Code, Reply, Request};
-use super::read::{ask, failed};
 use super::record;
 use super::session::Shared;
 use super::state::{Fault, State, Ticket};
-use super::{claims, path};
-use crate::clock::Ticks;
+use super::{claims, name};
 use crate::engine::Event;
-use crate::error::Result;
-use crate::guarantee::Warning;
-use crate::id::ClaimId;
-use crate::name::{Kind, Name};
+use crate::words::clock::Ticks;
+use crate::words::error::Result;
+use crate::words::guarantee::Warning;
+use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
 
 /// The stable word of these warnings.
 const ID: &str = "other-layout";
@@ -269,7 +269,7 @@ impl State {
 /// mutex nor a read-write lock of ours.
 pub(super) async fn look(shared: &Shared, name: &Name) -> Result<Vec<Warning>> {
     let layout = &shared.options.layout;
-    let dir = path::of_kind(&shared.options, Kind::Lock, name)?;
+    let dir = name::of_kind(&shared.options, Kind::Lock, name)?;
     let names = match ask(shared, Request::GetChildren { path: dir.clone() }).await {
         Ok(Reply::Children(names)) => names,
         Ok(_) | Err(Fault::Code(Code::NO_NODE)) => return Ok(Vec::new()),

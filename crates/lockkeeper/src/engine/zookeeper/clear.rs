@@ -1,12 +1,12 @@
 //! Removes the directories that a probe has made, and everything of a measurement.
 
-use super::path;
+use super::inspect::{ask, failed};
+use super::name;
 use super::proto::{Code, Reply, Request};
-use super::read::{ask, failed};
 use super::session::Shared;
 use super::state::Fault;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::name::Name;
 
 /// How much older than the probe's own directory one above it may be and still be the probe's.
 const MADE_WITHIN_MS: i64 = 2_000;
@@ -16,7 +16,7 @@ const CONTAINER: i64 = i64::MIN;
 /// Deletes the directory of a name that nobody uses, and those above it that were made for it and
 /// are empty.
 pub(super) async fn clear(shared: &Shared, name: &Name) -> Result<()> {
-    let own = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
+    let own = name::directory(&shared.options.chroot, &shared.options.layout, name)?;
     let mut path = own.clone();
     let mut made_at = None;
     while path.len() > shared.options.chroot.len() + 1 {

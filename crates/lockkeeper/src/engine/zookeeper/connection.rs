@@ -12,9 +12,9 @@ use std::task::{Context, Poll};
 
 use super::session::{Role, Shared};
 use super::wire::{Frames, closed};
-use crate::clock::Ticks;
 use crate::engine::stream::{Lent, Reader, input_for_caller};
 use crate::engine::{Inlet, Took};
+use crate::words::clock::Ticks;
 
 /// See the module.
 pub(super) struct Connection {

@@ -3,9 +3,9 @@
 use super::layout::{Child, Layout, Tag};
 use super::limit;
 use super::proto::Code;
-use crate::claim::Mode;
-use crate::error::{Error, ErrorKind};
-use crate::url;
+use crate::open::url;
+use crate::words::claim::Mode;
+use crate::words::error::{Error, ErrorKind};
 
 /// A list with more contenders than R13 allows; not one of the server's codes.
 pub(super) const TOO_MANY: Code = Code(1);

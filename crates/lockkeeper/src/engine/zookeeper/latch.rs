@@ -7,15 +7,15 @@
 
 use super::claims::together;
 use super::errors;
+use super::inspect::{ask, catch_up, failed};
 use super::layout::Layout;
-use super::path;
+use super::name;
 use super::proto::{Code, Create, Reply, Request, Stat};
-use super::read::{ask, catch_up, failed};
 use super::session::Shared;
 use super::state::Fault;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::ClaimId;
-use crate::name::Name;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
+use crate::words::name::Name;
 
 const HEAD: &str = "lockkeeper-latch/";
 const VERSION: u32 = 1;
@@ -138,7 +138,7 @@ fn set_data(path: &str, record: Option<&Record>, version: i32) -> Request {
 
 /// Sets the count, if it is zero or absent; answers whether it did.
 pub(super) async fn set(shared: &Shared, name: &Name, count: u64) -> Result<bool> {
-    let path = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
+    let path = name::directory(&shared.options.chroot, &shared.options.layout, name)?;
     let record = Record { count, set: ClaimId::fresh(), by: Vec::new() };
     // What was there when a request was sent whose answer is lost.
     let mut lost: Option<Option<i32>> = None;
@@ -234,7 +234,7 @@ pub(super) async fn parents(shared: &Shared, path: &str) -> Result<()> {
 /// Counts down by one; answers whether the latch is open now. Sent twice with one id it counts
 /// once.
 pub(super) async fn count_down(shared: &Shared, name: &Name, id: ClaimId) -> Result<bool> {
-    let path = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
+    let path = name::directory(&shared.options.chroot, &shared.options.layout, name)?;
     let mut which = None;
     let mut lost = false;
     for _ in 0..TRIES {

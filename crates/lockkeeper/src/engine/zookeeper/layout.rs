@@ -4,7 +4,7 @@
 //! All libraries that share a directory share its counter, so the number at the end of a name is
 //! one order over all of them. It is a 32-bit number that wraps; names are never compared as texts.
 
-use crate::id::ClaimId;
+use crate::words::id::ClaimId;
 
 /// Whose node names and shapes we write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

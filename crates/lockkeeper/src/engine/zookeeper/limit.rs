@@ -2,16 +2,16 @@
 //! the bare number.
 
 use super::errors;
+use super::inspect::{ask, failed};
 use super::latch::parents;
+use super::name;
 use super::options::Options;
-use super::path;
 use super::proto::{Code, Create, Reply, Request, Stat};
-use super::read::{ask, failed};
 use super::session::Shared;
 use super::state::Fault;
-use crate::claim::Mode;
-use crate::error::Result;
-use crate::name::{Kind, Name};
+use crate::words::claim::Mode;
+use crate::words::error::Result;
+use crate::words::name::{Kind, Name};
 
 const HEAD: &str = "lockkeeper-semaphore/";
 pub(super) const VERSION: u32 = 1;
@@ -60,7 +60,7 @@ fn data(options: &Options, limit: u16) -> Vec<u8> {
 /// Stores a limit for everybody; answers whether that changed anything. Permits that are out stay
 /// out.
 pub(super) async fn resize(shared: &Shared, name: &Name, limit: u16) -> Result<bool> {
-    let path = path::of_kind(&shared.options, Kind::Semaphore, name)?;
+    let path = name::of_kind(&shared.options, Kind::Semaphore, name)?;
     let mut sent = false;
     for _ in 0..TRIES {
         let request = match ask(shared, Request::GetData { path: path.clone(), watch: false }).await

@@ -2,23 +2,22 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `options`, `path`, `layout`, `record` | the URL taken apart; names to paths; how nodes are called; what they say |
+//! | `options`, `name`, `layout`, `record` | the URL taken apart; names to paths; how nodes are called; what they say |
 //! | `recipe` | one claim's way through the line, and how a hold is converted: a pure machine |
-//! | `alive` | what the server's answers prove about the session, and when to ask for more: a pure machine |
+//! | `liveness` | what the server's answers prove about the session, and when to ask for more: a pure machine |
 //! | `reliance` | who relies on the session, and how much of it has to be left |
 //! | `jute`, `proto`, `wire` | the protocol: encoding, messages, dialling a server |
-//! | `connection`, `patience` | a connection as its driver and callers read it; how long an answer is waited for |
-//! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
-//! | `net` | holds and places are looked at again: the net under a lost wake-up |
+//! | `connection`, `timeouts` | a connection as its driver and callers read it; how long an answer is waited for |
+//! | `state`, `claims`, `watch`, `session` | the session: what it knows, its claims, its observers, its driver |
+//! | `recheck` | holds and places are looked at again: the net under a lost wake-up |
 //! | `beside` | others' locks in a directory, and whether they wait for ours |
-//! | `read`, `latch`, `barrier`, `limit`, `write`, `ask` | who holds and who waits; latches; barriers; a semaphore's limit; what a holder writes; asking it to let go |
+//! | `inspect`, `latch`, `barrier`, `limit`, `write`, `ask` | who holds and who waits; latches; barriers; a semaphore's limit; what a holder writes; asking it to let go |
 //!
 //! The protocol is spoken here, and not through a client library, because the recipes need what
 //! libraries hide: replies, events and the loss of the link in the one order in which they came;
 //! the session's id at every reconnect; nothing that is sent later than its caller waits; no thread
 //! of somebody else's.
 
-mod alive;
 mod ask;
 mod barrier;
 mod beside;
@@ -26,28 +25,27 @@ mod claims;
 mod clear;
 mod connection;
 mod errors;
+mod inspect;
 mod jute;
 mod latch;
 mod layout;
 mod limit;
-mod net;
-mod observe;
+mod liveness;
+pub(crate) mod name;
 pub(crate) mod options;
-pub(crate) mod path;
-mod patience;
 mod proto;
-mod read;
+mod recheck;
 mod recipe;
 mod record;
 mod registration;
 mod reliance;
 mod session;
 mod state;
+mod timeouts;
+mod watch;
 mod wire;
 mod write;
 
-#[cfg(test)]
-mod model;
 #[cfg(test)]
 mod tests;
 
@@ -64,12 +62,12 @@ use super::{
     Answer, Attempt, Change, Claim, Context, End, Engine, Inlet, Line, Membership, Query, Released,
     Renewal, Standing, WatchId, Write,
 };
-use crate::claim::{Entry, Mode, Through};
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Ability, Can, Class, Description, Expiry, Warning};
-use crate::id::{ClaimId, HoldId, LeaseId};
-use crate::lost::Lost;
-use crate::name::{Kind, Name};
+use crate::words::claim::{Entry, Mode, Through};
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantee::{Ability, Can, Class, Description, Expiry, Warning};
+use crate::words::id::{ClaimId, HoldId, LeaseId};
+use crate::words::lost::Lost;
+use crate::words::name::{Kind, Name};
 
 /// The engine; does nothing until it is opened.
 pub(crate) struct ZooKeeper {
@@ -96,7 +94,7 @@ impl ZooKeeper {
     }
 
     fn can(&self) -> Can {
-        let can = Can::ALL.without(&[Ability::Delay]);
+        let can = Can::ALL.without(&[Ability::Delay, Ability::Statements]);
         match self.options.layout {
             Layout::Plain { .. } => can.without(&[
                 Ability::Shared,
@@ -131,7 +129,7 @@ impl ZooKeeper {
             (Kind::Latch, _) => Some("claims for latches"),
         };
         match word {
-            None => path::of_kind(&self.options, claim.kind, &claim.name),
+            None => name::of_kind(&self.options, claim.kind, &claim.name),
             Some(word) => {
                 let text = format!("the layout {} has no {word}", self.options.layout.as_str());
                 Err(Error::new(ErrorKind::Unsupported, text))
@@ -288,10 +286,13 @@ impl Engine for ZooKeeper {
             timeout.as_millis()
         );
         if let Layout::Plain { prefix } = &self.options.layout {
-            description.elsewhere =
-                const { &[(Can::ALL.without(&[Ability::Delay]), "use layout=curator")] };
-            description.server +=
-                &format!(", nodes NAME/{prefix}0000000067 (prefix={})", crate::url::encode(prefix));
+            description.elsewhere = const {
+                &[(Can::ALL.without(&[Ability::Delay, Ability::Statements]), "use layout=curator")]
+            };
+            description.server += &format!(
+                ", nodes NAME/{prefix}0000000067 (prefix={})",
+                crate::open::url::encode(prefix)
+            );
             description.breaks.push(
                 "code that gives its nodes another prefix and compares names as texts can enter \
                  beside a holder: `prefix` has to be what its createEphemeralSequential gets \
@@ -343,7 +344,7 @@ impl Engine for ZooKeeper {
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
         let claims = claims.to_vec();
         match self.shared() {
-            Ok(shared) => Answer::later(async move { net::recheck(&shared, &claims).await }),
+            Ok(shared) => Answer::later(async move { recheck::recheck(&shared, &claims).await }),
             Err(error) => Answer::Now(vec![Standing::Gone(error); claims.len()]),
         }
     }
@@ -427,7 +428,7 @@ impl Engine for ZooKeeper {
     fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>> {
         let query = query.clone();
         match self.shared() {
-            Ok(shared) => Answer::later(async move { read::read(&shared, &query).await }),
+            Ok(shared) => Answer::later(async move { inspect::read(&shared, &query).await }),
             Err(error) => Answer::Now(Err(error)),
         }
     }
@@ -440,7 +441,7 @@ impl Engine for ZooKeeper {
                     Change::LatchSet(name, count) => latch::set(&shared, name, *count).await,
                     Change::LatchCountDown(name, id) => latch::count_down(&shared, name, *id).await,
                     Change::Force(kind, name, from) => {
-                        read::force(&shared, *kind, name, from).await
+                        inspect::force(&shared, *kind, name, from).await
                     }
                     Change::Resize(name, limit) => limit::resize(&shared, name, *limit).await,
                 }
@@ -472,7 +473,7 @@ impl Engine for ZooKeeper {
     fn sweep(&self, word: &str) -> Answer<Result<bool>> {
         let swept = self.shared().and_then(|shared| {
             let name = Name::new(word)?;
-            Ok((path::directory(&self.options.chroot, &self.options.layout, &name)?, shared))
+            Ok((name::directory(&self.options.chroot, &self.options.layout, &name)?, shared))
         });
         match swept {
             Ok((directory, shared)) => {
@@ -486,7 +487,7 @@ impl Engine for ZooKeeper {
         let watched = self.shared().and_then(|shared| {
             let path = match query {
                 Query::One(_, name) => {
-                    path::directory(&self.options.chroot, &self.options.layout, name)?
+                    name::directory(&self.options.chroot, &self.options.layout, name)?
                 }
                 Query::Prefix(_) => self.options.root(),
             };
@@ -554,7 +555,7 @@ async fn renew(shared: &Shared, leases: &[LeaseId]) -> Vec<Renewal> {
     let current = |shared: &Shared| shared.lock().session.as_ref().map(|s| (s.lease(), s.timeout));
     let before = current(shared);
     let request = shared.lock().beat_request();
-    let proven = read::ask(shared, request).await;
+    let proven = inspect::ask(shared, request).await;
     let after = current(shared);
     let one = |lease: &LeaseId| match (&proven, after) {
         (_, Some((session, _))) if session != *lease => Renewal::Gone(Lost::SessionEnded),

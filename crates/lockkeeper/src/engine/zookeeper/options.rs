@@ -5,8 +5,8 @@ use std::time::Duration;
 pub(crate) use super::layout::Layout;
 pub(crate) use super::proto::Acl;
 use crate::engine::tls::Tls;
-use crate::error::{Error, ErrorKind, Result};
-use crate::url::{EngineUrl, Secret};
+use crate::open::url::{EngineUrl, Secret};
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// The port of a server that is named without one.
 pub(super) const PORT: u16 = 2181;
@@ -71,7 +71,7 @@ impl Options {
         let hosts =
             url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
         let mut options = Self { drift_per_mille, ..Self::new(hosts) };
-        options.chroot = super::path::check_chroot(&url.path)?;
+        options.chroot = super::name::check_chroot(&url.path)?;
         if let Some(user) = &url.user {
             let password = url.password.as_ref().map_or("", Secret::reveal);
             options.auth.push(Auth {

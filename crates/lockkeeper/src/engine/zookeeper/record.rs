@@ -6,10 +6,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::layout::Child;
 use super::proto::Stat;
-use crate::claim::{Claim, Ends, Holder, Identity, Mode, Waiter};
-use crate::id::ClaimId;
-use crate::name::Kind;
-use crate::token::Token;
+use crate::words::claim::{Claim, Ends, Holder, Identity, Mode, Waiter};
+use crate::words::id::ClaimId;
+use crate::words::name::Kind;
+use crate::words::token::Token;
 
 /// What our records begin with; the number is the layout's (R17).
 const HEAD: &str = "lockkeeper/";
@@ -218,8 +218,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::claim::Through;
-    use crate::name::Name;
+    use crate::words::claim::Through;
+    use crate::words::name::Name;
 
     fn claim(kind: Kind, mode: Mode, value: Option<&str>) -> Claim {
         let who = Identity {

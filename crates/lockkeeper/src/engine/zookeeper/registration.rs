@@ -4,8 +4,8 @@ use super::ZooKeeper;
 use super::options::{Options, PORT, SESSION};
 use crate::engine::tls::Tls;
 use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
-use crate::error::Result;
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::words::error::Result;
 
 const OPTIONS: [UrlOption; 9] = [
     UrlOption::new(

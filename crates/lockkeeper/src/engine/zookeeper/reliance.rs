@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::claims::Entry;
 use super::proto::Request;
 use super::state::{State, Ticket};
-use crate::clock::Ticks;
 use crate::engine::Event;
-use crate::id::ClaimId;
 use crate::protocol::margin;
+use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
 
 /// Counts those who rely on the session, by the margin that each asks for; `None` is the default.
 ///

@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::alive::QUIET_PART;
 use super::connection::Connection;
 use super::errors;
+use super::liveness::QUIET_PART;
 use super::options::Options;
-use super::patience::Patience;
 use super::proto::{Code, Reply, Request, SessionKey};
 use super::state::{Fault, State, Ticket};
+use super::timeouts::Patience;
 use super::wire::{Dialled, Link, Timer, dial, poll_write};
-use crate::clock::{Clock, Ticks};
 use crate::engine::stream::{Reader, Writer};
 use crate::engine::{Event, EventSink, Inlet};
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::ClaimId;
+use crate::words::clock::{Clock, Ticks};
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
 
 /// Shared by the engine's callers and the driver.
 pub(super) struct Shared {

@@ -8,22 +8,22 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::alive::Alive;
 use super::barrier::Member;
 use super::beside::Beside;
 use super::claims::{Entry, Renumber, Step};
+use super::liveness::Alive;
 use super::options::Options;
 use super::proto::{
     Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid,
 };
 use super::reliance::Reliance;
 use super::wire::Frame;
-use crate::clock::{Clock, Ticks};
 use crate::engine::stream::Writer;
 use crate::engine::{Attempt, End, Event, WatchId, Which};
-use crate::error::Error;
-use crate::id::{ClaimId, LeaseId};
-use crate::lost::Lost;
+use crate::words::clock::{Clock, Ticks};
+use crate::words::error::Error;
+use crate::words::id::{ClaimId, LeaseId};
+use crate::words::lost::Lost;
 
 /// Why a request got no reply.
 #[derive(Clone, Debug)]

@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::proto::{Connected, ReplyHeader, SessionKey, write_connect};
-use crate::clock::{Clock, Ticks};
 use crate::engine::stream::{Reader, Stream, Writer};
 use crate::engine::tls::{Tls, shake_hands};
-use crate::error::{Error, ErrorKind, Result};
+use crate::words::clock::{Clock, Ticks};
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// The longest message that is read: a list of some hundred thousand children.
 const FRAME_MAX: usize = 32 << 20;

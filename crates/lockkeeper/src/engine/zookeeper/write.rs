@@ -4,15 +4,15 @@
 //! it true for two.
 
 use super::errors;
-use super::path;
+use super::inspect::{ask, failed};
+use super::name;
 use super::proto::{Code, Create, Reply, Request};
-use super::read::{ask, failed};
 use super::recipe::Input;
 use super::session::Shared;
 use super::state::Fault;
 use crate::engine::Write;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::HoldId;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::HoldId;
 
 /// How much may be written at once: servers close the connection on a request of more than 1 MB,
 /// and all holds are on it.
@@ -34,7 +34,7 @@ pub(super) fn requests(shared: &Shared, writes: &[Write]) -> Result<Vec<Request>
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     let request = |write: &Write| {
-        let path = path::of_data(&shared.options, write.path())?;
+        let path = name::of_data(&shared.options, write.path())?;
         Ok(match write {
             Write::Create { data, .. } => Request::Create {
                 path,

@@ -31,7 +31,7 @@ async fn r10_a_place_is_asked_about_when_it_said_and_what_is_free_then_is_had() 
     until("it is asked about at the new time", || asked() == 2).await;
     // What is not answered is asked again.
     answer(Standing::Unknown(lost_reply()));
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    until("its silence is noted", || locks.keeper.claims.any_silent()).await;
     clock.advance(Duration::from_secs(1));
     until("it is asked about once more", || asked() == 3).await;
     // The engine says when, and then that it is free.

@@ -193,6 +193,8 @@ async fn a_silence_and_its_end_are_logged() {
     assert!(futures_poll(waiting.as_mut()).is_none());
     let claim = of(&stub.attempted)[0];
     stub.context.get().unwrap().events.send(Event::Link { up: false });
+    // Another test that came to the place before there was any log may have closed it meanwhile.
+    tracing::callsite::rebuild_interest_cache();
     // Told by this thread, whose log hears it.
     locks.keeper.tell_outages(clock.now().plus(Duration::from_secs(10)));
     let said = log.take();
@@ -247,7 +249,8 @@ async fn an_upgrade_that_nobody_answers_in_time_says_what_a_lock_does() {
     assert!(futures_poll(upgrade.as_mut()).is_none());
     until("the upgrade is asked for", || of(&stub.converting).len() == 1).await;
     of(&stub.converting).remove(0).1.send(Attempt::Unknown(lost_reply())).unwrap();
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    let entry = locks.keeper.all_entries().remove(0);
+    until("the answer is read", || entry.state.lock().unwrap().last_error.is_some()).await;
     clock.advance(Duration::from_secs(1));
     let error = soon("its time is over", upgrade).await.map(drop).unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::Unreachable, "the reply was lost"));

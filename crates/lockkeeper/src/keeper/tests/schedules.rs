@@ -13,15 +13,15 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 
 use super::server::{Server, TTL, Tasks};
-use crate::claim::Mode;
-use crate::clock::{Clock, Ticks};
-use crate::guard::Released;
-use crate::locks::Locks;
-use crate::lost::Lost;
-use crate::name::{Kind, Name};
 use crate::observe::{Observer, Seen};
+use crate::open::locks::Locks;
+use crate::primitives::guard::Released;
 use crate::sync::explored::explore;
 use crate::test_util::residue;
+use crate::words::claim::Mode;
+use crate::words::clock::{Clock, Ticks};
+use crate::words::lost::Lost;
+use crate::words::name::{Kind, Name};
 
 /// The same in every run, so that a failure comes again.
 const SEED: u64 = 0x10c_4ee9;
@@ -108,7 +108,7 @@ impl World {
 }
 
 /// Looks at a turn again and again: what is lost stays lost, for the same reason (R2).
-fn watched(held: crate::guard::Held) -> thread::JoinHandle<()> {
+fn watched(held: crate::primitives::guard::Held) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let mut gone: Option<Lost> = None;
         for _ in 0..6 {

@@ -7,15 +7,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::granted_with;
-use crate::clock::{Clock, Ticks};
 use crate::engine::{
     Answer, Attempt, BoxFuture, Change, Claim, ClaimId, Context, Description, End, Engine, Entry,
     Event, HoldId, LeaseId, Line, Place, Query, Released, Renewal, Standing, WatchId, Which,
 };
-use crate::guarantee::{Class, Expiry};
-use crate::lost::Lost;
-use crate::name::Name;
-use crate::test_util::Host;
+use crate::keeper::hosted::Host;
+use crate::words::clock::{Clock, Ticks};
+use crate::words::guarantee::{Class, Expiry};
+use crate::words::lost::Lost;
+use crate::words::name::Name;
 
 pub(super) const TTL: Duration = Duration::from_secs(9);
 

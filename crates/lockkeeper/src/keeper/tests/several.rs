@@ -121,21 +121,6 @@ fn away() -> Attempt {
     Attempt::Failed(Error::new(ErrorKind::Unreachable, "the server is away"))
 }
 
-/// Moves the clock until the future is ready.
-async fn as_time_goes_by<T>(
-    clock: &Clock,
-    mut future: std::pin::Pin<Box<impl Future<Output = T>>>,
-) -> T {
-    for _ in 0..1_000 {
-        if let Some(done) = futures_poll(future.as_mut()) {
-            return done;
-        }
-        clock.advance(Duration::from_millis(50));
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    panic!("it goes on for ever");
-}
-
 #[tokio::test]
 async fn several_with_a_timeout_wait_for_a_server_that_is_away_for_less() {
     let stub = Stub::default();

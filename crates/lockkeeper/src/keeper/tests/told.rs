@@ -179,7 +179,7 @@ async fn waits_and_is_rechecked(
     locks: &Locks,
     stub: &Stub,
     clock: &Clock,
-) -> (std::pin::Pin<Box<crate::acquire::Acquired<crate::Guard>>>, ClaimId) {
+) -> (std::pin::Pin<Box<crate::primitives::acquire::Acquired<crate::Guard>>>, ClaimId) {
     of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
     let mut waiting = Box::pin(locks.mutex("name").lock().into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
@@ -252,15 +252,6 @@ async fn r4_a_place_that_a_check_misses_is_not_refused_while_it_is_asked_for_ane
     stub.context.get().unwrap().events.send(Event::Wake { claim });
     until("it is asked for anew", || of(&stub.attempted).len() == 2).await;
     of(&stub.rechecking).remove(0).send(vec![Standing::Gone(gone())]).unwrap();
-    let mut waiting = waiting;
-    for _ in 0..20 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        if of(&stub.attempted).len() > 2 {
-            break;
-        }
-        clock.advance(Duration::from_millis(250));
-        let early = futures_poll(waiting.as_mut());
-        assert!(!matches!(early, Some(Err(_))), "refused by what was asked before: {early:?}");
-    }
-    drop(soon("it is granted", waiting).await.unwrap());
+    let granted = as_time_goes_by(&clock, waiting).await;
+    drop(granted.expect("what was asked before refuses nobody"));
 }

@@ -3,8 +3,8 @@
 use super::Line;
 use super::place::{Phase, recheck};
 use super::words::Action;
-use crate::clock::Ticks;
-use crate::id::ClaimId;
+use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
 
 /// A question about a place that was not answered is repeated after this many pauses. The net and
 /// a link that comes up ask, too.
@@ -15,6 +15,10 @@ const UNANSWERED_PAUSES: u32 = 4;
 pub(crate) struct AskAt {
     /// What the last answer said.
     answered: Option<Ticks>,
+    /// That was due when it came: something has changed since the question. The net asks beside
+    /// this place, and answers may be read in another order than they came in, so one that does
+    /// not know of the change may follow (R10).
+    due: bool,
     /// What it was told since, which no answer puts off: those before it may be dead.
     told: Option<Ticks>,
 }
@@ -29,18 +33,22 @@ impl AskAt {
     }
 
     /// The engine answered that it stands in line.
-    pub(crate) fn answered(&mut self, at: Option<Ticks>) {
-        self.answered = at;
+    pub(crate) fn answered(&mut self, now: Ticks, at: Option<Ticks>) {
+        if !self.due {
+            (self.answered, self.due) = (at, at.is_some_and(|at| at <= now));
+        }
     }
 
     /// It is asked about now.
     pub(crate) fn asked(&mut self, now: Ticks) {
-        self.answered = None;
+        (self.answered, self.due) = (None, false);
         self.told = self.told.filter(|at| *at > now);
     }
 
     pub(crate) fn told(&mut self, at: Ticks) {
-        self.answered = None;
+        if !self.due {
+            self.answered = None;
+        }
         self.told = self.told.into_iter().chain([at]).min();
     }
 

@@ -5,9 +5,9 @@ use super::Line;
 use super::ask_at::AskAt;
 use super::holds::TURN_LAST;
 use super::words::{Action, Answered, Refusal, Seq};
-use crate::claim::Mode;
-use crate::clock::Ticks;
-use crate::id::ClaimId;
+use crate::words::claim::Mode;
+use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Converting {
@@ -136,7 +136,7 @@ impl Line {
             }
             Answered::InLine { ask_at } => {
                 c.stood = true;
-                c.ask_at.answered(ask_at);
+                c.ask_at.answered(now, ask_at);
                 let next = c.ask_at.next();
                 self.check_by(next);
             }

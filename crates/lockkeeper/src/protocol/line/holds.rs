@@ -3,12 +3,12 @@
 use super::Line;
 use super::convert::Converting;
 use super::words::{Action, Ask, Refusal, Seq, Shape};
-use crate::claim::Mode;
-use crate::clock::Ticks;
 use crate::engine::Number;
-use crate::id::{ClaimId, HoldId};
-use crate::lost::Lost;
-use crate::token::{TURNS_PER_NUMBER, Token};
+use crate::words::claim::Mode;
+use crate::words::clock::Ticks;
+use crate::words::id::{ClaimId, HoldId};
+use crate::words::lost::Lost;
+use crate::words::token::{TURNS_PER_NUMBER, Token};
 
 /// The last turn that one number has room for.
 pub(super) const TURN_LAST: u8 = (TURNS_PER_NUMBER - 1) as u8;
@@ -35,6 +35,8 @@ pub(super) struct Hold {
     pub(super) converting: Option<Box<Converting>>,
     /// The conversion that gave it its mode: the engine may answer that twice.
     pub(super) converted: Option<ClaimId>,
+    /// Something of it was given out whose use nobody sees, so it passes to nobody here.
+    pub(super) given_out: bool,
 }
 
 impl Hold {
@@ -76,6 +78,7 @@ impl Line {
             && hold.shape.renew
             && !hold.shape.own_value
             && hold.converting.is_none()
+            && !hold.given_out
             && !matches!(hold.shape.mode, Mode::Permits { .. })
             && !matches!(hold.number, Number::Raw(_))
     }

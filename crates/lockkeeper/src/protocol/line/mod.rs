@@ -18,9 +18,9 @@ mod words;
 
 use std::sync::Arc;
 
-use crate::clock::Ticks;
-use crate::id::{ClaimId, HoldId};
-use crate::lost::Lost;
+use crate::words::clock::Ticks;
+use crate::words::id::{ClaimId, HoldId};
+use crate::words::lost::Lost;
 #[cfg(test)]
 #[cfg(feature = "redis")]
 pub(crate) use ask_at::AskAt;
@@ -213,11 +213,19 @@ impl Line {
                         Phase::Asking => s.woken = true,
                         Phase::Doubt(_) | Phase::Leaving(_) => {}
                     }
+                } else {
+                    // A conversion has no place of its own: what it hears of is asked about.
+                    self.told_to_ask(now, claim, now, out);
                 }
             }
             Event::AskAt { claim, at } => self.told_to_ask(now, claim, at, out),
             Event::Unanswered { claim } => self.unanswered(now, claim),
             Event::Withdrawn { claim, known } => self.withdrawn(now, claim, known, out),
+            Event::GivenOut { hold } => {
+                if let Some(hold) = self.holds.iter_mut().find(|h| h.id == hold) {
+                    hold.given_out = true;
+                }
+            }
             Event::Ended { hold, why, ours } => self.ended(now, hold, why, ours, out),
             Event::Timer => self.timer(now, out),
             Event::Close => self.close(now, out),

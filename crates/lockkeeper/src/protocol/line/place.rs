@@ -4,9 +4,9 @@ use super::Line;
 use super::ask_at::AskAt;
 use super::holds::Hold;
 use super::words::{Action, Answered, Ask, Refusal, Rules, Seq, Shape};
-use crate::clock::Ticks;
-use crate::id::ClaimId;
-use crate::lost::Lost;
+use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
+use crate::words::lost::Lost;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
@@ -175,6 +175,7 @@ impl Line {
                     taken: false,
                     converting: None,
                     converted: None,
+                    given_out: false,
                 });
                 let at = self.holds.len() - 1;
                 self.add_turn(now, at, seq, out);
@@ -192,7 +193,7 @@ impl Line {
                 standing.phase = Phase::InLine;
                 standing.stood = true;
                 standing.asked = 1;
-                standing.ask_at.answered(ask_at);
+                standing.ask_at.answered(now, ask_at);
                 let (woken, lent) =
                     (std::mem::take(&mut standing.woken), std::mem::take(&mut standing.lent));
                 if woken || lent {

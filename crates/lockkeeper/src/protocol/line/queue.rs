@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::words::{Ask, Seq};
-use crate::clock::Ticks;
+use crate::words::clock::Ticks;
 
 /// A queue whose members can leave from the middle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

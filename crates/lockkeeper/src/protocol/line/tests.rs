@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::claim::{Mode, Through};
 use crate::engine::Number;
-use crate::token::Token;
+use crate::words::claim::{Mode, Through};
+use crate::words::token::Token;
 
 mod ask_at;
 mod conversions;
@@ -197,6 +197,19 @@ fn r9_only_the_same_mode_ttl_and_renewal_pass_and_fixed_leases_permits_and_raw_t
     });
     b.lock();
     assert!(matches!(b.over(one)[..], [Action::Release { .. }]));
+}
+
+#[test]
+fn r9_a_hold_of_which_something_was_given_out_does_not_pass() {
+    for (given_out, passes) in [(2, true), (1, false)] {
+        let mut b = Bench::new();
+        let one = b.held(Mode::Exclusive);
+        b.lock();
+        b.step(Event::GivenOut { hold: ClaimId(given_out) });
+        let over = b.over(one);
+        assert_eq!(matches!(over[..], [Action::Offer { .. }]), passes, "{over:?}");
+        assert_eq!(matches!(over[..], [Action::Release { .. }]), !passes, "{over:?}");
+    }
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::claim::{Mode, Through};
-use crate::clock::Ticks;
 use crate::engine::Number;
-use crate::id::{ClaimId, HoldId};
-use crate::lost::Lost;
-use crate::token::Token;
+use crate::words::claim::{Mode, Through};
+use crate::words::clock::Ticks;
+use crate::words::id::{ClaimId, HoldId};
+use crate::words::lost::Lost;
+use crate::words::token::Token;
 
 /// The bounds of one line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -170,6 +170,10 @@ pub enum Event {
     Withdrawn {
         claim: ClaimId,
         known: bool,
+    },
+    /// A statement of the hold was given to its holder, and nobody tells when it is used last.
+    GivenOut {
+        hold: HoldId,
     },
     /// A hold ended by itself; `ours`: we decided that, and the engine is to be told.
     Ended {

@@ -47,7 +47,7 @@ const EVERY: Duration = Duration::from_millis(5);
 /// How long they wait for an answer: longer than any reply is held.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Deletes a key that has our value.
-const COMPARE_AND_DELETE: &str =
+pub(crate) const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 /// A connection, and the value that this holder puts into keys.

@@ -35,8 +35,8 @@ pub(super) fn places(subject: &Subject) -> Result<Vec<Row>, String> {
 /// How many commands the server runs for one hand-off, with so many places in line all the time.
 fn calls_a_hand_off(raw: &mut Raw, words: &Words, name: &str, crowd: u32) -> Result<f64, String> {
     let last = crowd + HAND_OFFS;
-    let place = |n: u32| words.acquire(name, u128::from(n) + 1, None, true);
-    let release = |n: u32| words.release(name, u128::from(n) + 1);
+    let place = |n: u32| words.join(name, u128::from(n) + 1, None);
+    let release = |n: u32| words.release(name, u128::from(n) + 1, "");
     // The first one holds; the others stand in line behind it. Sent a hundred at a time, so that
     // nobody's buffer fills.
     let numbers: Vec<u32> = (0..=last).collect();
@@ -57,7 +57,7 @@ fn calls_a_hand_off(raw: &mut Raw, words: &Words, name: &str, crowd: u32) -> Res
             &some
                 .iter()
                 .rev()
-                .flat_map(|n| words.release(name, u128::from(*n) + 1))
+                .flat_map(|n| words.release(name, u128::from(*n) + 1, ""))
                 .collect::<Vec<u8>>(),
         )?;
         for _ in some {

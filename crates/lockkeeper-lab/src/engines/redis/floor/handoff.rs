@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Error, ErrorKind, Kind, Locks};
 use serde::{Deserialize, Serialize};
 
+use super::super::resp::command;
 use super::learn::Words;
-use super::raw::{Raw, command};
+use super::raw::Raw;
 use crate::bench::handoff::now;
 use crate::bench::measure::{Pairs, Row, at, sorted};
 use crate::bench::{Subject, text};
@@ -58,7 +59,7 @@ pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     let names = Names::of(subject);
     let mutex = locks.mutex(&names.ours);
     let (acquire, release) =
-        (words.acquire(&names.bare, OURS, None, false), words.release(&names.bare, OURS));
+        (words.join(&names.bare, OURS, None), words.release(&names.bare, OURS, ""));
     let began = Instant::now();
     let mut all = Vec::new();
     while began.elapsed() < subject.time || all.len() < 8 {
@@ -151,10 +152,8 @@ pub(crate) fn serve() -> Result<(), Error> {
     let mut raw = Raw::connect(&words.address, &words.hello).map_err(failed)?;
     // Its confirmation comes as a push.
     raw.send(&command(&["SUBSCRIBE", &channel])).and_then(|()| raw.read()).map_err(failed)?;
-    let (acquire, release) = (
-        words.acquire(&names.bare, THEIRS, Some(&channel), true),
-        words.release(&names.bare, THEIRS),
-    );
+    let (acquire, release) =
+        (words.join(&names.bare, THEIRS, Some(&channel)), words.release(&names.bare, THEIRS, ""));
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|e| failed(text(e)))?;
         match line.split_once(' ') {

@@ -4,11 +4,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lockkeeper::url::EngineUrl;
 use serde::{Deserialize, Serialize};
 
-use super::raw::encode;
+use super::super::resp::encode;
 use crate::bench::{Subject, text};
 
 /// The words that lockkeeper sends for one lock, ready to be sent for any.
@@ -18,18 +19,21 @@ pub(crate) struct Words {
     pub(crate) address: String,
     /// What a connection begins with.
     pub(crate) hello: Vec<Vec<Vec<u8>>>,
+    take: Vec<Vec<u8>>,
     acquire: Vec<Vec<u8>>,
     release: Vec<Vec<u8>>,
     /// The name that was locked while we listened.
     probe: String,
 }
 
-/// Where the arguments of the acquire stand: behind the verb, the script, the number of keys and
-/// four keys.
-const CLAIM: usize = 7;
-const CHANNEL: usize = CLAIM + 7;
-const NOT_AFTER: usize = CLAIM + 10;
-const HOW: usize = CLAIM + 11;
+/// Where the keys stand: behind the verb, the script and their number.
+const KEYS: usize = 3;
+/// A time that never comes, in the units of either acquire.
+const NEVER: &str = "9007199254740991";
+/// Words of a place: whose it is, the delay, and where it is told of its grant.
+const CLAIM: usize = 1;
+const DELAY: usize = 2;
+const CHANNEL: usize = 6;
 
 impl Words {
     /// Learns them from a lockkeeper that is opened with the subject's URL.
@@ -45,9 +49,11 @@ impl Words {
         let through = through(url, ear.port).ok_or("the URL cannot be read")?;
         subject.runtime.block_on(async {
             let locks = lockkeeper::Locks::open(&through).await.map_err(text)?;
-            // The second time the server knows the scripts.
-            for _ in 0..2 {
-                let guard = locks.mutex(&probe).lock().await.map_err(text)?;
+            // The second time the server knows the scripts. With a delay it asks as where somebody
+            // is in the way.
+            for delay in [0, 1, 0, 1] {
+                let delay = Duration::from_millis(delay);
+                let guard = locks.mutex(&probe).lock().lock_delay(delay).await.map_err(text)?;
                 if !guard.release().await.is_clean() {
                     return Err("the probe was not released".to_owned());
                 }
@@ -61,10 +67,17 @@ impl Words {
         };
         let hello =
             commands.iter().filter(|c| verb(c, "HELLO") || verb(c, "SELECT")).cloned().collect();
-        let mut scripts = commands.iter().filter(|c| verb(c, "EVALSHA")).rev().cloned();
-        match (scripts.next(), scripts.next()) {
-            (Some(release), Some(acquire)) if acquire.len() > HOW && release.len() > CLAIM => {
-                Ok(Self { address, hello, acquire, release, probe })
+        let last = |keys: usize, arguments: usize| {
+            let is = |c: &&Vec<Vec<u8>>| {
+                verb(c, "EVALSHA")
+                    && c.len() == KEYS + keys + arguments
+                    && c.get(2).is_some_and(|count| *count == keys.to_string().as_bytes())
+            };
+            commands.iter().rfind(is).cloned()
+        };
+        match (last(3, 3), last(4, 3), last(4, 2)) {
+            (Some(take), Some(acquire), Some(release)) => {
+                Ok(Self { address, hello, take, acquire, release, probe })
             }
             _ => Err(
                 "what lockkeeper sends was not understood; the rows of Redis need layout=native"
@@ -73,40 +86,67 @@ impl Words {
         }
     }
 
-    /// The acquire of a claim on a name; it never comes too late.
-    pub(crate) fn acquire(
+    /// The acquire of a claim on a free name; it never comes too late.
+    pub(crate) fn take(&self, name: &str, claim: u128) -> Vec<u8> {
+        self.asking(&self.take, 3, name, claim, None, &[])
+    }
+
+    /// The same where somebody may be in the way.
+    pub(crate) fn join(&self, name: &str, claim: u128, channel: Option<&str>) -> Vec<u8> {
+        self.asking(&self.acquire, 4, name, claim, channel, &["join"])
+    }
+
+    fn asking(
         &self,
+        words: &[Vec<u8>],
+        keys: usize,
         name: &str,
         claim: u128,
         channel: Option<&str>,
-        joins: bool,
+        how: &[&str],
     ) -> Vec<u8> {
-        let mut words = self.renamed(&self.acquire, name);
-        let mut set = |at: usize, value: String| words[at] = value.into_bytes();
-        set(CLAIM, format!("{claim:032x}"));
-        set(NOT_AFTER, "9007199254740991".to_owned());
-        set(HOW, if joins { "join" } else { "try" }.to_owned());
-        if let Some(channel) = channel {
-            set(CHANNEL, channel.to_owned());
+        let mut words = self.renamed(words, name);
+        let at = KEYS + keys;
+        let place = String::from_utf8_lossy(&words[at]).into_owned();
+        let claim = format!("{claim:032x}");
+        let word = |(at, word)| match at {
+            CLAIM => claim.as_str(),
+            DELAY => "0",
+            CHANNEL => channel.unwrap_or(word),
+            _ => word,
+        };
+        let place: Vec<&str> = place.split(' ').enumerate().map(word).collect();
+        words[at] = place.join(" ").into_bytes();
+        let until = words.len() - 1 - how.len();
+        words[until] = NEVER.into();
+        for (word, how) in words[until + 1..].iter_mut().zip(how) {
+            *word = how.as_bytes().to_vec();
         }
         encode(&words)
     }
 
-    /// The release of a claim.
-    pub(crate) fn release(&self, name: &str, claim: u128) -> Vec<u8> {
+    /// The release of a claim, with the number that it was granted; none where it was not told.
+    pub(crate) fn release(&self, name: &str, claim: u128, number: &str) -> Vec<u8> {
         let mut words = self.renamed(&self.release, name);
-        words[CLAIM] = format!("{claim:032x}").into_bytes();
+        words[KEYS + 4] = format!("2 {claim:032x} 0 ").into_bytes();
+        words[KEYS + 5] = number.into();
         encode(&words)
     }
 
     /// The same command about another name.
     fn renamed(&self, words: &[Vec<u8>], name: &str) -> Vec<Vec<u8>> {
+        let keys = words.get(2).and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
+        let keys: usize = keys.unwrap_or(0);
         let key =
             |word: &Vec<u8>| String::from_utf8_lossy(word).replace(&self.probe, name).into_bytes();
         words
             .iter()
             .enumerate()
-            .map(|(at, word)| if (3..CLAIM).contains(&at) { key(word) } else { word.clone() })
+            .map(
+                |(at, word)| {
+                    if (KEYS..KEYS + keys).contains(&at) { key(word) } else { word.clone() }
+                },
+            )
             .collect()
     }
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::super::resp::{command, encode};
 use crate::bench::text;
 
 /// One connection.
@@ -105,20 +106,4 @@ impl Raw {
     pub(crate) fn reset_calls(&mut self) -> Result<(), String> {
         self.ask(&command(&["CONFIG", "RESETSTAT"])).map(drop)
     }
-}
-
-/// A command of plain words.
-pub(crate) fn command(words: &[&str]) -> Vec<u8> {
-    encode(&words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>())
-}
-
-/// A command as it goes over the wire.
-pub(crate) fn encode(words: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
 }

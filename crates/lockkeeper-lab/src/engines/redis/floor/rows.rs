@@ -1,7 +1,8 @@
 //! One task that nobody is in the way of, and many tasks with names of their own.
 
+use super::super::resp::command;
 use super::learn::Words;
-use super::raw::{Raw, command};
+use super::raw::Raw;
 use crate::bench::measure::{Row, pairs};
 use crate::bench::uncontended::{cycles, in_parallel};
 use crate::bench::{Subject, text};
@@ -15,23 +16,25 @@ pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
     let mut raw = Raw::connect(&words.address, &words.hello)?;
     let mutex = subject.locks.mutex(subject.name("uncontended"));
     let (bare, key) = (subject.name("floor"), format!("lockkeeper:{}", subject.name("set")));
-    let (acquire, release) = (words.acquire(&bare, 1, None, false), words.release(&bare, 1));
+    let take = words.take(&bare, 1);
+    let release = |number: &str| words.release(&bare, 1, number);
     let (set, del) =
         (command(&["SET", &key, "value", "NX", "PX", "30000"]), command(&["DEL", &key]));
-    let mut cycle = |first: &[u8], second: &[u8], batch: u32| {
+    let mut cycle = |first: &[u8], second: &dyn Fn(&str) -> Vec<u8>, batch: u32| {
         for round in 0..batch {
             raw.send(first)?;
             if round > 0 {
                 raw.answer()?;
             }
-            raw.answer()?;
-            raw.send(second)?;
+            let granted = raw.answer()?;
+            raw.send(&second(granted.first().map_or("", String::as_str)))?;
         }
         raw.answer().map(drop)
     };
     let ours = |batch| subject.runtime.block_on(cycles(&mutex, batch));
-    let floor = pairs(subject.time / 2, BATCH, ours, |batch| cycle(&acquire, &release, batch))?;
-    let beside = pairs(subject.time / 2, BATCH, ours, |batch| cycle(&set, &del, batch))?;
+    let floor = pairs(subject.time / 2, BATCH, ours, |batch| cycle(&take, &release, batch))?;
+    let beside =
+        pairs(subject.time / 2, BATCH, ours, |batch| cycle(&set, &|_| del.clone(), batch))?;
     let row = |measured| subject.row("uncontended", 1).measured(measured);
     Ok(vec![
         row(&floor).beside("the same scripts on a raw connection", "≤ 1.2"),
@@ -46,20 +49,21 @@ pub(super) fn many_names(subject: &Subject) -> Result<Vec<Row>, String> {
     let names: Vec<_> =
         (0..IN_FLIGHT).map(|n| subject.locks.mutex(subject.name(&format!("many/{n}")))).collect();
     let ours = |batch: u32| subject.runtime.block_on(in_parallel(&names, batch)).map_err(text);
-    let each = |act: &dyn Fn(&str, u128) -> Vec<u8>| {
-        (0..IN_FLIGHT)
-            .flat_map(|n| act(&subject.name(&format!("floor/{n}")), n.into()))
-            .collect::<Vec<u8>>()
-    };
-    let acquires = each(&|name, claim| words.acquire(name, claim, None, false));
-    let releases = each(&|name, claim| words.release(name, claim));
+    let bare: Vec<String> = (0..IN_FLIGHT).map(|n| subject.name(&format!("floor/{n}"))).collect();
+    let each = || (0..).zip(&bare);
+    let takes: Vec<u8> = each().flat_map(|(n, name)| words.take(name, n)).collect();
     let floor = |batch: u32| {
         for _ in 0..batch / IN_FLIGHT {
-            for bytes in [&acquires, &releases] {
-                raw.send(bytes)?;
-                for _ in 0..IN_FLIGHT {
-                    raw.answer()?;
-                }
+            raw.send(&takes)?;
+            let mut releases = Vec::new();
+            for (n, name) in each() {
+                let granted = raw.answer()?;
+                let number = granted.first().map_or("", String::as_str);
+                releases.extend(words.release(name, n, number));
+            }
+            raw.send(&releases)?;
+            for _ in 0..IN_FLIGHT {
+                raw.answer()?;
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use client::{Client, Refusal};
 pub(crate) struct Nodes;
 
 impl Shelf for Nodes {
-    fn place(&self, lock: &str) -> Option<String> {
+    fn place(&self, _url: &str, lock: &str) -> Option<String> {
         Some(format!("/{}-stock", lock.replace('/', "-")))
     }
 

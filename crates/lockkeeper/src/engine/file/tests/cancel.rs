@@ -52,9 +52,13 @@ fn r5_ten_thousand_cancels_at_random_instants_lose_no_lock_and_no_thread() {
         }
     }
     assert!(left > 0, "{won} won, {left} left");
-    assert!(b.engine.0.crew.threads() <= 5, "{} threads", b.engine.0.crew.threads());
+    assert!(
+        b.engine.0.wait_threads.threads() <= 5,
+        "{} threads",
+        b.engine.0.wait_threads.threads()
+    );
     finish(b.engine.close());
-    assert_eq!(b.engine.0.crew.threads(), 0);
+    assert_eq!(b.engine.0.wait_threads.threads(), 0);
     a.release(hold);
     until("the kernel's threads are gone", || a.can_get("x", Mode::Exclusive) && threads() < 64);
 }
@@ -137,5 +141,5 @@ fn r13_a_process_waits_for_1024_names_at_once_and_is_told_so_beyond() {
     a.release(holds[1_024]);
     b.granted(last);
     finish(b.engine.close());
-    assert_eq!(b.engine.0.crew.threads(), 0);
+    assert_eq!(b.engine.0.wait_threads.threads(), 0);
 }

@@ -100,8 +100,9 @@ fn who_waits_for_permits_is_woken_when_a_count_is_over() {
         let waiting = b.stand("s", permits(2, 2));
         a.until_waiters(Kind::Semaphore, "s", 1);
         // Closing a file wakes who dozes; this one stays open. It counts when who waits is told of
-        // the release.
-        assert_eq!(wire::try_lock(&counter, Span::COUNT, Grip::Write), Ok(true));
+        // the release. Whoever waits may be counting just now.
+        let counts = wire::wait_lock(&counter, Span::COUNT, Grip::Write);
+        assert!(matches!(counts, Ok(wire::Waited::Locked)), "nobody interrupts it");
         a.release(hold);
         assert!((0..5).all(|_| b.is_silent()), "looking often for a while is over by then");
         let over = Instant::now();
@@ -157,20 +158,20 @@ fn who_waits_gets_permits_when_enough_are_back_first_come_first_served() {
 fn a_waiting_process_takes_no_time_to_hear_of_a_permit() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
-    let start = Instant::now();
-    for _ in 0..20 {
+    let mut took = [(); 20].map(|()| {
         let (hold, _) = a.get("s", permits(1, 1));
         let waiting = b.stand("s", permits(1, 1));
         a.until_waiters(Kind::Semaphore, "s", 1);
+        let released = Instant::now();
         a.release(hold);
         b.granted(waiting);
+        let took = released.elapsed();
         b.release(waiting);
-    }
-    assert!(
-        start.elapsed() < Duration::from_secs(5),
-        "never by the net of a second: {:?}",
-        start.elapsed()
-    );
+        took
+    });
+    took.sort_unstable();
+    // Single ones belong to the scheduler of a loaded machine.
+    assert!(took[10] < Duration::from_millis(250), "not by the net of a second: {took:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::super::dir::Directory;
 use super::super::living;
 use super::super::lockfile::{Key, LockFile};
 use super::*;
-use crate::claim::Holder;
+use crate::words::claim::Holder;
 
 /// Not a test of its own: what the other processes of the tests below do. Run as a test it has
 /// nothing to do.

@@ -50,7 +50,7 @@ impl Gate {
     pub(super) fn refuse(&self, why: &str) {
         for (_, reply) in std::mem::take(&mut *self.gathered()) {
             // Whoever asked may have left.
-            let _ = reply.send(Err(Broken::NotSent(why.to_owned())));
+            let _ = reply.send(Err(Broken::NotSent(why.into())));
         }
     }
 
@@ -79,7 +79,7 @@ impl Gate {
             for (outcome, reply) in outcomes.into_iter().zip(replies) {
                 let outcome = match (outcome, &short) {
                     (Ok((_, value)), Some(why)) if grants(&value) => {
-                        Err(Broken::Unacknowledged(why.clone()))
+                        Err(Broken::Unacknowledged(why.as_str().into()))
                     }
                     (outcome, _) => outcome,
                 };
@@ -107,14 +107,19 @@ impl Gate {
 }
 
 /// Whether an answer gives or extends a hold. Answers begin with their word, those of renewals have
-/// one for each lease.
+/// one for each lease, and that of the short way is the number alone.
 fn grants(value: &Value) -> bool {
     let is = |value: &Value, word: &str| value.text() == Some(word);
     // Its number may stand behind it.
     let kept = |value: &Value| value.text().is_some_and(|text| text.starts_with('D'));
+    if let Some(text) = value.bytes() {
+        return !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    }
     match value.items() {
         [first, ..] if is(first, "G") => true,
-        [first, ..] if ["L", "B", "T", "M", "F", "E"].iter().any(|word| is(first, word)) => false,
+        [first, ..] if ["L", "B", "T", "M", "F", "E", "W"].iter().any(|word| is(first, word)) => {
+            false
+        }
         items => items.iter().any(|item| kept(item) || item.items().iter().any(kept)),
     }
 }
@@ -134,6 +139,11 @@ mod tests {
             (Value::Array(vec![text("G"), text("1"), text("2"), text("3")]), true),
             (Value::Array(vec![text("B"), text("1"), text("2"), text("D")]), false),
             (Value::Array(vec![text("L"), text("1")]), false),
+            (text("1765803841359"), true),
+            (Value::Array(vec![text("W"), text("1790000000000000")]), false),
+            (text("OK"), false),
+            // A release on the short way.
+            (Value::Integer(1), false),
             (Value::Array(vec![text("1790000000000000"), renewals(&["X", "D7"])]), true),
             (Value::Array(vec![text("1790000000000000"), renewals(&["X"])]), false),
             (renewals(&["X", "D"]), true),

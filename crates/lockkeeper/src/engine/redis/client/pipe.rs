@@ -2,18 +2,19 @@
 //! as they arrive.
 //!
 //! A command that finds the connection all but idle is written by its caller, without a task
-//! switch. While more replies are outstanding, commands gather in a buffer that the driver task
-//! writes in one go: many tasks share a few system calls.
+//! switch. While more replies are outstanding, commands gather in a buffer. It is written in one go
+//! by whoever fills a chunk, and what is left by the driver task: many tasks share a few system
+//! calls.
 //!
 //! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there
-//! first.
+//! first. In a crowd the driver leaves them to callers for a few milliseconds.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 use super::resp::{Command, Value, parse};
+use super::why::Why;
 use crate::engine::stream::{Lent, Reader, Stream, Writer, input_for_caller};
 use crate::engine::{Inlet, Took};
 
@@ -30,6 +32,16 @@ const READ_BYTES: usize = 32 << 10;
 /// With fewer replies outstanding a command is written by its caller: the release before it need
 /// not be answered first.
 const DIRECT_BELOW: usize = 2;
+/// So much that gathered is written by whoever queued last: the server works on it while the others
+/// of a crowd still ask.
+const CHUNK: usize = 2 << 10;
+/// With so many replies outstanding the driver leaves them to the callers that watch the socket,
+/// one of which reads for all in their own runtime. What the driver reads, each of them has to be
+/// woken for from another thread.
+const CROWD: usize = 8;
+/// How long it leaves them at a time; it goes on for as long as callers read. With the timer's own
+/// grain nobody's reply lies there for longer than about four times this.
+const LEFT_FOR: Duration = Duration::from_millis(1);
 /// An idle connection is asked for a sign of life after this time, so that a silently dropped one
 /// is found early.
 const IDLE_PING: Duration = Duration::from_secs(30);
@@ -38,11 +50,11 @@ const IDLE_PING: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Broken {
     /// Not one byte of the command left us.
-    NotSent(String),
+    NotSent(Why),
     /// It may have been carried out (R4).
-    Unknown(String),
+    Unknown(Why),
     /// It was carried out, and too few replicas have it: it does not count.
-    Unacknowledged(String),
+    Unacknowledged(Why),
 }
 
 /// A value and its place in the order of everything that this connection read.
@@ -63,6 +75,8 @@ struct Shared {
     lent: Lent,
     /// The driver came while a caller read: that one calls it when it is done.
     missed: AtomicBool,
+    /// How often a caller's task read something.
+    reads: AtomicU64,
 }
 
 /// What was read and is not dealt out yet.
@@ -85,6 +99,10 @@ struct State {
     written: u64,
     waiting: VecDeque<Waiting>,
     driver: Option<Waker>,
+    /// The socket took less than it was given last.
+    full: bool,
+    /// The driver leaves what comes to callers.
+    left: bool,
     /// The driver's timer is set for long, because nothing was sent for a while.
     dozing: bool,
     sent_since_tick: bool,
@@ -116,6 +134,8 @@ impl Pipe {
             written: 0,
             waiting: VecDeque::with_capacity(64),
             driver: None,
+            full: false,
+            left: false,
             dozing: false,
             sent_since_tick: false,
             answered: Instant::now(),
@@ -128,15 +148,23 @@ impl Pipe {
             on_push,
             failed: None,
         };
-        let missed = AtomicBool::new(false);
         let pipe = Self(Arc::new(Shared {
             state: Mutex::new(state),
             input: Mutex::new(input),
             lent,
-            missed,
+            missed: AtomicBool::new(false),
+            reads: AtomicU64::new(0),
         }));
         let timer = Box::pin(tokio::time::sleep(reply_within / 4));
-        let driver = Driver { pipe: pipe.clone(), reader, writer, reply_within, timer };
+        let driver = Driver {
+            pipe: pipe.clone(),
+            reader,
+            writer,
+            reply_within,
+            timer,
+            left: None,
+            read_before: 0,
+        };
         (pipe, driver.run())
     }
 
@@ -169,7 +197,7 @@ impl Pipe {
             let sender = reply();
             if let Some(why) = &state.ended {
                 if let Some(sender) = sender {
-                    _ = sender.send(Err(Broken::NotSent(why.clone())));
+                    _ = sender.send(Err(Broken::NotSent(why.as_str().into())));
                 }
                 continue;
             }
@@ -178,7 +206,7 @@ impl Pipe {
             state.queued += (state.out.len() - before) as u64;
             state.waiting.push_back(Waiting { starts_at, since, reply: sender });
         }
-        if idle {
+        if idle || state.out.len() >= CHUNK && !state.full {
             state.write_directly();
         }
         state.sent_since_tick = true;
@@ -275,6 +303,18 @@ impl Shared {
             }
         }
     }
+
+    /// Calls the driver to what is left of a crowd: whoever read may have been the one who watched.
+    fn call_back(&self) {
+        let driver = {
+            let mut state = self.lock();
+            let few = (1..CROWD).contains(&state.waiting.len());
+            if few && std::mem::take(&mut state.left) { state.driver.take() } else { None }
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
 }
 
 impl Inlet for Shared {
@@ -295,7 +335,13 @@ impl Inlet for Shared {
         let Some(mut input) = input_for_caller(&self.input, patient) else { return Took::Nothing };
         let took = self.read(socket, &mut input);
         drop(input);
+        // A blocked thread's read is not counted: it reads until its own answer is there, and
+        // leaves nobody watching.
+        if !patient && matches!(took, Took::Something) {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        }
         self.make_up();
+        self.call_back();
         took
     }
 }
@@ -363,10 +409,10 @@ impl State {
     /// Writes what the socket takes at once; errors are left for the driver to find.
     fn write_directly(&mut self) {
         let Some(writer) = &self.writer else { return };
-        if let Ok(length) = writer.try_write(&self.out) {
-            self.out.drain(..length);
-            self.written += length as u64;
-        }
+        let length = writer.try_write(&self.out).unwrap_or(0);
+        self.out.drain(..length);
+        self.written += length as u64;
+        self.full = !self.out.is_empty();
     }
 }
 
@@ -376,6 +422,10 @@ struct Driver {
     writer: Writer,
     reply_within: Duration,
     timer: Pin<Box<Sleep>>,
+    /// How long it leaves what comes to callers.
+    left: Option<Pin<Box<Sleep>>>,
+    /// How often they had read when that began.
+    read_before: u64,
 }
 
 /// Also where its runtime ends and drops it, whoever waits in another hears of it.
@@ -403,9 +453,9 @@ impl Driver {
         };
         for one in waiting {
             let broken = if one.starts_at >= written {
-                Broken::NotSent(why.to_owned())
+                Broken::NotSent(why.into())
             } else {
-                Broken::Unknown(why.to_owned())
+                Broken::Unknown(why.into())
             };
             if let Some(reply) = one.reply {
                 _ = reply.send(Err(broken));
@@ -450,6 +500,7 @@ impl Driver {
                 Poll::Ready(Ok(length)) => {
                     state.out.drain(..length);
                     state.written += length as u64;
+                    state.full = false;
                 }
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Pending => full = true,
@@ -462,8 +513,38 @@ impl Driver {
         }
     }
 
+    /// Whether what comes is left to callers: they have read since this was looked at last.
+    ///
+    /// The runtime of a crowd watches for the task that it polled last. That one asked last in
+    /// most cases, so its reply comes last, and it reads those of the others. Where it is gone, or
+    /// its runtime does something else, the time that this leaves is over soon.
+    fn leaves(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut state = self.pipe.lock();
+        // What lies there for so long that it would be overdue is read first.
+        if state.waiting.len() < CROWD || self.timer.is_elapsed() {
+            (self.left, state.left) = (None, false);
+            return false;
+        }
+        if self.left.as_mut().is_some_and(|left| left.as_mut().poll(cx).is_pending()) {
+            return true;
+        }
+        let reads = self.pipe.0.reads.load(Ordering::Relaxed);
+        state.left = std::mem::replace(&mut self.read_before, reads) != reads;
+        if !state.left {
+            self.left = None;
+            return false;
+        }
+        drop(state);
+        // It has to be polled to be armed; it cannot be ready yet.
+        let left = self.left.insert(Box::pin(tokio::time::sleep(LEFT_FOR)));
+        left.as_mut().poll(cx).is_pending()
+    }
+
     /// Reads once and deals out what is complete.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        if self.leaves(cx) {
+            return Poll::Pending;
+        }
         let Some(mut input) = self.pipe.0.input_for_driver(cx.waker()) else {
             return Poll::Pending;
         };

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::texts::Texts;
+
 /// The longest text we accept from a server; more is not an answer to anything we ask.
 const BULK_BYTES_MAX: usize = 64 << 20;
 /// The most elements of one aggregate.
@@ -82,51 +84,47 @@ impl fmt::Display for Garbage {
 
 /// One command as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::engine) struct Command {
-    arguments: usize,
-    body: Vec<u8>,
-}
+pub(in crate::engine) struct Command(Texts);
 
 impl Command {
     /// A command from its words.
     pub(in crate::engine) fn new<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
-        words.into_iter().fold(Self::default(), |command, word| command.arg(word.as_bytes()))
+        Self(words.into_iter().collect())
     }
 
     /// Adds one argument.
     pub(in crate::engine) fn arg(mut self, bytes: impl AsRef<[u8]>) -> Self {
-        self.push(bytes.as_ref());
+        self.0.push(bytes);
         self
     }
 
     /// Adds one argument that is a number.
-    pub(in crate::engine) fn number(self, number: u64) -> Self {
-        let mut digits = [0u8; 20];
-        self.arg(decimal(number, &mut digits))
+    pub(in crate::engine) fn number(mut self, number: u64) -> Self {
+        self.0.push_number(number);
+        self
     }
 
     /// Adds one argument in place.
     pub(in crate::engine) fn push(&mut self, bytes: &[u8]) {
-        let mut digits = [0u8; 20];
-        self.arguments += 1;
-        self.body.push(b'$');
-        self.body.extend_from_slice(decimal(bytes.len() as u64, &mut digits));
-        self.body.extend_from_slice(b"\r\n");
-        self.body.extend_from_slice(bytes);
-        self.body.extend_from_slice(b"\r\n");
+        self.0.push(bytes);
+    }
+
+    /// Adds arguments in place.
+    pub(super) fn append(&mut self, texts: &Texts) {
+        self.0.append(texts);
     }
 
     /// Appends the command to what goes to the socket.
     pub(in crate::engine) fn encode(&self, out: &mut Vec<u8>) {
         let mut digits = [0u8; 20];
         out.push(b'*');
-        out.extend_from_slice(decimal(self.arguments as u64, &mut digits));
+        out.extend_from_slice(decimal(self.0.len() as u64, &mut digits));
         out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(&self.body);
+        out.extend_from_slice(self.0.body());
     }
 }
 
-fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+pub(super) fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     while let Some(before) = at.checked_sub(1) {
         at = before;

@@ -4,17 +4,28 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::resp::Command;
+use super::texts::Texts;
 
 /// A Lua script and its name on the server.
 pub(in crate::engine) struct Script {
     text: String,
     sha: String,
+    /// The same for a node of a cluster, where that is another one.
+    #[cfg(feature = "cluster")]
+    in_slot: Option<(String, String)>,
 }
+
+/// How scripts of the layout redisson wake those who wait, and how on a node of a cluster.
+#[cfg(feature = "cluster")]
+const WAKE: (&str, &str) =
+    (include_str!("../redisson/wake.lua"), include_str!("../../cluster/wake.lua"));
 
 /// Which script a request runs: those of the native layout, of `plain`, and of `redisson`; what
 /// looks for the others; and those of the members of a quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine) enum Which {
+    Take,
+    TakePermits,
     Acquire,
     Release,
     Withdraw,
@@ -26,6 +37,7 @@ pub(in crate::engine) enum Which {
     Resize,
     Latch,
     Clear,
+    Watch,
     Beside,
     PlainAcquire,
     PlainRelease,
@@ -58,21 +70,53 @@ pub(in crate::engine) enum Which {
     #[cfg(feature = "redlock")]
     QuorumGive,
     #[cfg(feature = "redlock")]
+    QuorumRead,
+    #[cfg(feature = "redlock")]
+    QuorumReadKeep,
+    #[cfg(feature = "redlock")]
+    QuorumReadGive,
+    #[cfg(feature = "redlock")]
     QuorumLook,
     #[cfg(feature = "redlock")]
     QuorumForce,
     #[cfg(feature = "redlock")]
+    QuorumClear,
+    #[cfg(feature = "redlock")]
     QuorumTell,
     #[cfg(feature = "redlock")]
     QuorumAdmit,
+    #[cfg(feature = "redlock")]
+    QuorumPlainTake,
+    #[cfg(feature = "redlock")]
+    QuorumPlainKeep,
+    #[cfg(feature = "redlock")]
+    QuorumPlainGive,
+    #[cfg(feature = "redlock")]
+    QuorumPlainLook,
+    #[cfg(feature = "redlock")]
+    QuorumPlainForce,
+    #[cfg(feature = "redlock")]
+    QuorumHashTake,
+    #[cfg(feature = "redlock")]
+    QuorumHashKeep,
+    #[cfg(feature = "redlock")]
+    QuorumHashGive,
+    #[cfg(feature = "redlock")]
+    QuorumHashLook,
+    #[cfg(feature = "redlock")]
+    QuorumHashForce,
+    #[cfg(feature = "redlock")]
+    QuorumFairTake,
+    #[cfg(feature = "redlock")]
+    QuorumFairGive,
 }
 
 /// One script call: which, and with what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Call {
     pub(in crate::engine) script: Which,
-    pub(in crate::engine) keys: Vec<String>,
-    pub(in crate::engine) arguments: Vec<String>,
+    pub(in crate::engine) keys: Texts,
+    pub(in crate::engine) arguments: Texts,
 }
 
 impl AsRef<Self> for Call {
@@ -82,6 +126,11 @@ impl AsRef<Self> for Call {
 }
 
 impl Call {
+    /// With nothing, so far.
+    pub(in crate::engine) fn new(script: Which) -> Self {
+        Self { script, keys: Texts::default(), arguments: Texts::default() }
+    }
+
     /// The command that names the script.
     pub(in crate::engine) fn by_name(&self) -> Command {
         self.command("EVALSHA", &self.script.get().sha)
@@ -93,11 +142,69 @@ impl Call {
     }
 
     fn command(&self, verb: &str, script: &str) -> Command {
-        let mut command = Command::new([verb, script]).number(self.keys.len() as u64);
-        for argument in self.keys.iter().chain(&self.arguments) {
-            command.push(argument.as_bytes());
+        self.command_with(verb, script, None)
+    }
+
+    fn command_with(&self, verb: &str, script: &str, more: Option<String>) -> Command {
+        let keys = self.keys.len() + usize::from(more.is_some());
+        let mut command = Command::new([verb, script]).number(keys as u64);
+        command.append(&self.keys);
+        if let Some(key) = more {
+            command.push(key.as_bytes());
         }
+        command.append(&self.arguments);
         command
+    }
+}
+
+/// Where slots move.
+#[cfg(feature = "cluster")]
+impl Call {
+    /// As [`Call::by_name`], for a node of a cluster.
+    pub(super) fn by_name_in_slot(&self) -> Command {
+        let script = self.script.get();
+        let sha = script.in_slot.as_ref().map_or(&script.sha, |(_, sha)| sha);
+        self.command_with("EVALSHA", sha, self.never())
+    }
+
+    /// As [`Call::in_full`], for a node of a cluster.
+    pub(super) fn in_full_in_slot(&self) -> Command {
+        let script = self.script.get();
+        let text = script.in_slot.as_ref().map_or(&script.text, |(text, _)| text);
+        self.command_with("EVAL", text, self.never())
+    }
+
+    /// A key that never exists. While a slot is being moved a node answers TRYAGAIN, and does
+    /// nothing, where some keys are there and others are not. Where all are there the script
+    /// begins, and a key that it deletes counts as moved: its next call on that key fails, and
+    /// Redis does not undo half a script.
+    fn never(&self) -> Option<String> {
+        let second = self.keys.get(1)?;
+        self.script.deletes().then(|| [second, ":never"].concat())
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl Which {
+    /// Whether a key that it deletes, or empties, may be used by the same script again.
+    fn deletes(self) -> bool {
+        matches!(
+            self,
+            Self::Acquire
+                | Self::Release
+                | Self::Withdraw
+                | Self::Convert
+                | Self::Force
+                | Self::Resize
+                | Self::Latch
+                | Self::Clear
+                | Self::ReadRelease
+                | Self::FairAcquire
+                | Self::FairRelease
+                | Self::PermitsAcquire
+                | Self::PermitsRelease
+                | Self::CountDown
+        )
     }
 }
 
@@ -135,17 +242,34 @@ macro_rules! scripts {
 }
 
 scripts! {
-    Acquire = "native/take" "native/settle" "native/acquire";
-    Release = "native/give" "native/settle" "native/release";
-    Withdraw = "native/now" "native/settle" "native/withdraw";
-    Convert = "native/now" "native/settle" "native/convert";
+    Take = "native/take";
+    TakePermits = "native/permits";
+    Acquire =
+        "native/now" "native/forms" "native/holders" "native/settle" "native/answers"
+        "native/acquire";
+    Release =
+        "native/give" "native/forms" "native/holders" "native/settle" "native/answers"
+        "native/release";
+    Withdraw =
+        "native/now" "native/forms" "native/holders" "native/settle" "native/answers"
+        "native/withdraw";
+    Convert =
+        "native/now" "native/forms" "native/holders" "native/settle" "native/answers"
+        "native/convert";
     Renew = "native/renew";
-    Together = "native/together" "native/settle" "native/all";
+    Together =
+        "native/together" "native/forms" "native/holders" "native/settle" "native/answers"
+        "native/all";
     Inspect = "native/inspect";
-    Force = "native/now" "native/settle" "native/force";
-    Resize = "native/now" "native/settle" "native/resize";
+    Force =
+        "native/now" "native/forms" "native/holders" "native/settle" "native/answers"
+        "native/force";
+    Resize =
+        "native/now" "native/forms" "native/holders" "native/settle" "native/answers"
+        "native/resize";
     Latch = "native/latch";
     Clear = "native/clear";
+    Watch = "native/watch";
     Beside = "foreign/beside";
     PlainAcquire = "foreign/now" "plain/acquire";
     PlainRelease = "plain/release";
@@ -153,32 +277,57 @@ scripts! {
     PlainInspect = "plain/inspect";
     PlainForce = "plain/force";
     HashAcquire = "foreign/now" "redisson/owner" "redisson/acquire";
-    HashRelease = "redisson/release";
+    HashRelease = "redisson/wake" "redisson/release";
     HashRenew = "redisson/ours" "foreign/renew";
     HashInspect = "redisson/inspect";
-    HashForce = "redisson/force";
+    HashForce = "redisson/wake" "redisson/force";
     ReadAcquire = "foreign/now" "redisson/owner" "redisson/read";
-    ReadRelease = "redisson/read_release";
+    ReadRelease = "redisson/wake" "redisson/read_release";
     ReadRenew = "redisson/read_renew";
     WriteAcquire = "foreign/now" "redisson/owner" "redisson/write";
-    WriteRelease = "redisson/write_release";
+    WriteRelease = "redisson/wake" "redisson/write_release";
     FairAcquire = "foreign/now" "redisson/owner" "redisson/fair_line" "redisson/fair";
-    FairRelease = "redisson/time" "redisson/fair_line" "redisson/fair_release";
+    FairRelease = "redisson/wake" "redisson/time" "redisson/fair_line" "redisson/fair_release";
     FairInspect = "redisson/time" "redisson/fair_line" "redisson/fair_inspect";
-    PermitsAcquire = "foreign/now" "redisson/bytes" "redisson/permits";
-    PermitsRelease = "redisson/bytes" "redisson/permits_release";
+    PermitsAcquire = "foreign/now" "redisson/bytes" "redisson/wake" "redisson/permits";
+    PermitsRelease = "redisson/wake" "redisson/bytes" "redisson/permits_release";
     PermitsRenew = "redisson/time" "redisson/bytes" "redisson/permits_renew";
     PermitsInspect = "redisson/time" "redisson/bytes" "redisson/permits_inspect";
-    PermitsResize = "redisson/permits_resize";
-    CountDown = "redisson/latch";
+    PermitsResize = "redisson/wake" "redisson/permits_resize";
+    CountDown = "redisson/wake" "redisson/latch";
     @quorum
-    QuorumTake = "../redlock/record" "../redlock/numbers" "../redlock/take";
-    QuorumKeep = "../redlock/record" "../redlock/numbers" "../redlock/keep";
+    QuorumTake = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/take";
+    QuorumKeep = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/keep";
     QuorumGive = "../redlock/record" "../redlock/give";
+    QuorumRead = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/read";
+    QuorumReadKeep =
+        "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/read_keep";
+    QuorumReadGive = "../redlock/record" "../redlock/readers" "../redlock/read_give";
     QuorumLook = "../redlock/look";
     QuorumForce = "../redlock/force";
+    QuorumClear = "../redlock/clear";
     QuorumTell = "../redlock/tell";
     QuorumAdmit = "../redlock/admit";
+    QuorumPlainTake = "../redlock/plain/value" "../redlock/plain/take";
+    QuorumPlainKeep = "../redlock/plain/value" "../redlock/plain/keep";
+    QuorumPlainGive = "../redlock/plain/value" "../redlock/plain/give";
+    QuorumPlainLook = "../redlock/plain/look";
+    QuorumPlainForce = "../redlock/plain/value" "../redlock/plain/force";
+    QuorumHashTake =
+        "../redlock/plain/value" "../redlock/redisson/owner" "../redlock/redisson/take";
+    QuorumHashKeep =
+        "../redlock/plain/value" "../redlock/redisson/owner" "../redlock/redisson/keep";
+    QuorumHashGive =
+        "../redlock/plain/value" "../redlock/redisson/owner" "../redlock/redisson/give";
+    QuorumHashLook = "../redlock/redisson/owner" "../redlock/redisson/look";
+    QuorumHashForce =
+        "../redlock/plain/value" "../redlock/redisson/owner" "../redlock/redisson/force";
+    QuorumFairTake =
+        "../redlock/plain/value" "../redlock/redisson/owner" "redisson/time" "redisson/fair_line"
+        "../redlock/redisson/fair_take";
+    QuorumFairGive =
+        "../redlock/plain/value" "../redlock/redisson/owner" "redisson/time" "redisson/fair_line"
+        "../redlock/redisson/fair_give";
 }
 
 impl Script {
@@ -203,7 +352,16 @@ impl Script {
     fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
         let sha = sha1(text.as_bytes());
-        Self { text, sha }
+        Self {
+            #[cfg(feature = "cluster")]
+            in_slot: text.contains(WAKE.0).then(|| {
+                let text = text.replacen(WAKE.0, WAKE.1, 1);
+                let sha = sha1(text.as_bytes());
+                (text, sha)
+            }),
+            text,
+            sha,
+        }
     }
 }
 

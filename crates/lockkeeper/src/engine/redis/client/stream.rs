@@ -11,7 +11,7 @@ use super::wire::either;
 use crate::engine::BoxFuture;
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
-use crate::error::Result;
+use crate::words::error::Result;
 
 /// Says where the server is now, each time before it is dialled: a deployment whose master moves
 /// asks those who know.
@@ -64,19 +64,10 @@ async fn dial(address: &Address, options: &RedisOptions) -> Result<Stream> {
         Address::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
-            match &options.tls {
-                Some(tls) => Ok(Stream::Tls(Box::new(
-                    shake_hands(
-                        tls,
-                        host,
-                        &address.to_string(),
-                        "use redis:// or its TLS port",
-                        stream,
-                    )
-                    .await?,
-                ))),
-                None => Ok(Stream::Tcp(stream)),
-            }
+            let Some(tls) = &options.tls else { return Ok(Stream::Tcp(stream)) };
+            let hint = format!("{} or give its TLS port", options.spelling.no_tls);
+            let stream = shake_hands(tls, host, &address.to_string(), &hint, stream).await?;
+            Ok(Stream::Tls(Box::new(stream)))
         }
         Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await.map_err(failed)?)),
         #[cfg(feature = "sentinel")]

@@ -1,42 +1,33 @@
 //! The connections to one server: made, remade with back-off, and used for script calls.
 
 mod hello;
+mod sent;
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::super::describe::Facts;
 use super::super::errors;
-use super::super::facts::Facts;
 use super::super::options::{Address, RedisOptions};
 use super::gate::Gate;
 use super::pipe::{Broken, OnPush, Outcome, Pipe};
 use super::resp::{Command, Value};
-use super::script::Call;
 use super::stream::{self, Dialled};
-use crate::clock::{Clock, Ticks};
 use crate::engine::Inlet;
-use crate::error::{Error, Result};
-use crate::id::{ClaimId, fork_generation};
+use crate::words::clock::{Clock, Ticks};
+use crate::words::error::{Error, Result};
+use crate::words::id::{ClaimId, fork_generation};
+pub(in crate::engine) use sent::{Answered, Started};
 
 /// The first and the longest wait before a connection is tried again.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
-
-/// An answer, with the reading of our clock from before its request left.
-pub(in crate::engine) struct Answered {
-    pub(in crate::engine) before: Ticks,
-    pub(in crate::engine) order: u64,
-    pub(in crate::engine) value: Value,
-    /// Its request was sent twice: what was sent right behind it may have come before it.
-    pub(in crate::engine) resent: bool,
-}
 
 /// One connection that is remade whenever it breaks.
 pub(in crate::engine) struct Link {
@@ -48,6 +39,8 @@ pub(in crate::engine) struct Link {
     wanted: watch::Sender<bool>,
     ended: Notify,
     on_push: OnPush,
+    /// Called before anything is read from a new connection.
+    fresh: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// What is sent over it counts only once replicas have it.
     gate: Option<Gate>,
     born: u32,
@@ -55,6 +48,8 @@ pub(in crate::engine) struct Link {
 
 struct State {
     pipe: Option<Pipe>,
+    /// Since when there is that one.
+    since: Ticks,
     /// Where it was dialled last, if that had to be resolved.
     dialled: Option<Address>,
     channels: BTreeSet<String>,
@@ -123,6 +118,7 @@ impl Link {
     ) -> Arc<Self> {
         let state = State {
             pipe: None,
+            since: Ticks::default(),
             dialled: None,
             channels: BTreeSet::new(),
             tracks: None,
@@ -140,6 +136,7 @@ impl Link {
             wanted,
             ended: Notify::new(),
             on_push,
+            fresh: OnceLock::new(),
             gate,
             born: fork_generation(),
         })
@@ -152,6 +149,12 @@ impl Link {
     /// From the next connect on, hears when somebody else changes such keys.
     pub(in crate::engine) fn track(&self, what: Tracking) {
         self.lock().tracks = Some(what);
+    }
+
+    /// Calls this before anything is read from a new connection: another server may answer over it,
+    /// and that is to be known first.
+    pub(in crate::engine) fn before_each(&self, call: impl Fn() + Send + Sync + 'static) {
+        _ = self.fresh.set(Box::new(call));
     }
 
     /// Whether the server is a node of a cluster, where the keys of one script are in one slot.
@@ -175,10 +178,10 @@ impl Link {
         match timeout(within, self.connect_now()).await {
             Ok(done) => done,
             Err(_) => {
-                let hint = if self.options.tls.is_some() {
-                    "; if that port does not speak TLS, use redis://"
-                } else {
-                    ""
+                let no_tls = self.options.spelling.no_tls;
+                let hint = match self.options.tls {
+                    Some(_) => format!("; if that port does not speak TLS, {no_tls}"),
+                    None => String::new(),
                 };
                 Err(errors::unreachable(
                     &self.options.address,
@@ -196,6 +199,9 @@ impl Link {
         self.lock().dialled = None;
         let dials = |at: &Address| self.lock().dialled = Some(at.clone());
         let Dialled { stream, at } = stream::open(&self.options, dials).await?;
+        if let Some(fresh) = self.fresh.get() {
+            fresh();
+        }
         let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
         let mut driver = Box::pin(self.clone().unless_moved(at, pipe.clone(), driver));
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
@@ -210,6 +216,7 @@ impl Link {
             }
             state.facts = Some(facts);
             state.pipe = Some(pipe.clone());
+            state.since = self.clock.now();
             state.why = None;
             // What was asked to be heard in the meantime.
             let missed: Vec<Command> = state
@@ -264,19 +271,22 @@ impl Link {
     }
 
     /// A server that was resolved refuses writes: it is the one to write to no more. The next
-    /// connection finds out who is.
-    fn leave_replica(&self, value: &Value) -> Option<Broken> {
+    /// connection finds out who is. What was asked before that one is there says nothing about it.
+    fn leave_replica(&self, value: &Value, asked: Ticks) -> Option<Broken> {
         let Value::Error(text) = value else { return None };
-        if self.options.resolve.is_none() || !text.contains("READONLY ") {
+        if self.options.resolve.is_none() || !is_readonly(text) {
             return None;
         }
         let why = "the server is a replica now".to_owned();
-        let pipe = self.lock().pipe.take();
+        let pipe = {
+            let mut state = self.lock();
+            if asked < state.since { None } else { state.pipe.take() }
+        };
         if let Some(pipe) = pipe {
             self.up.send_replace(false);
             pipe.close(&why);
         }
-        Some(Broken::NotSent(why))
+        Some(Broken::NotSent(why.into()))
     }
 
     /// Keeps the link up until it is closed. `driver` drives the first connection, if there is one;
@@ -328,10 +338,13 @@ impl Link {
     }
 
     /// The same for a link that is not needed yet: nothing is connected before somebody wants it.
-    pub(in crate::engine) async fn keep_once_wanted(self: Arc<Self>) {
+    pub(in crate::engine) async fn keep_once_wanted(
+        self: Arc<Self>,
+        tell: impl Fn(bool) + Send + Sync,
+    ) {
         let mut wanted = self.wanted.subscribe();
         if wanted.wait_for(|wanted| *wanted).await.is_ok() {
-            self.keep(None::<std::future::Pending<String>>, |_| {}).await;
+            self.keep(None::<std::future::Pending<String>>, tell).await;
         }
     }
 
@@ -384,28 +397,6 @@ impl Link {
         self.lock().pipe.as_ref()?.inlet()
     }
 
-    /// Sends commands as one message, if there is a connection; the readings of the clock are from
-    /// before.
-    pub(in crate::engine) fn start(&self, commands: &[Command]) -> Started {
-        let before = self.clock.now();
-        if self.born != fork_generation() {
-            // The socket belongs to the parent; one byte from us would spoil its stream (R15).
-            return Started { before, answers: Vec::new(), forked: true };
-        }
-        let state = self.lock();
-        let answers = match (&state.pipe, &self.gate) {
-            // With the state locked: what gathers after the connection went is never refused.
-            (Some(_), Some(gate)) => gate.take(commands),
-            (Some(pipe), None) => {
-                let pipe = pipe.clone();
-                drop(state);
-                pipe.send(commands)
-            }
-            (None, _) => Vec::new(),
-        };
-        Started { before, answers, forked: false }
-    }
-
     fn refuse_gathered(&self, why: &str) {
         if let Some(gate) = &self.gate {
             gate.refuse(why);
@@ -413,23 +404,23 @@ impl Link {
     }
 
     /// Waits until there is a connection; an error says why there is none.
-    async fn wait_up(&self, until: Instant) -> std::result::Result<(), Broken> {
+    pub(in crate::engine::redis::client) async fn wait_up(
+        &self,
+        until: Instant,
+    ) -> std::result::Result<(), Broken> {
         let mut up = self.up.subscribe();
         let waiting = pin!(up.wait_for(|up| *up));
         let late = pin!(sleep_until(until));
         match either(waiting, late).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(Broken::NotSent(
-                self.lock()
-                    .why
-                    .as_ref()
-                    .map_or_else(|| "not connected".to_owned(), |e| e.message().to_owned()),
+                self.lock().why.as_ref().map_or("not connected", |e| e.message()).into(),
             )),
         }
     }
 
     /// Whether there is a connection.
-    #[cfg(feature = "redlock")]
+    #[cfg(any(feature = "redlock", feature = "cluster"))]
     pub(in crate::engine) fn is_up(&self) -> bool {
         *self.up.borrow()
     }
@@ -437,77 +428,6 @@ impl Link {
     /// Why it is down, where that is more than "unreachable".
     pub(in crate::engine) fn why(&self) -> Option<Error> {
         self.lock().why.clone()
-    }
-
-    /// Runs a command to its answer. What was not sent is sent again once there is a connection,
-    /// for as long as `patience` lasts.
-    pub(in crate::engine) async fn finish(
-        &self,
-        started: Started,
-        command: impl Fn() -> Option<Command> + Send,
-        patience: Duration,
-    ) -> std::result::Result<Answered, Broken> {
-        let until = Instant::now() + patience;
-        let (mut started, mut resent) = (started, false);
-        loop {
-            if started.forked {
-                return Err(Broken::NotSent(
-                    "this process is a fork of the one that opened the connection: open its own"
-                        .into(),
-                ));
-            }
-            let before = started.before;
-            let broken = match started.answers.pop() {
-                Some(answer) => match answer.await {
-                    Ok(Ok((order, value))) => match self.leave_replica(&value) {
-                        Some(broken) => broken,
-                        None => return Ok(Answered { before, order, value, resent }),
-                    },
-                    Ok(Err(broken)) => broken,
-                    Err(_) => Broken::Unknown("the connection ended".into()),
-                },
-                None => Broken::NotSent("not connected".into()),
-            };
-            if !matches!(broken, Broken::NotSent(_)) || self.lock().closed {
-                return Err(broken);
-            }
-            self.wait_up(until).await?;
-            let Some(command) = command() else { return Err(broken) };
-            (started, resent) = (self.start(&[command]), true);
-        }
-    }
-
-    /// Runs a script to its answer; `wanted` is asked before its text is sent to a server that did
-    /// not know it.
-    pub(in crate::engine) async fn run(
-        &self,
-        started: Started,
-        call: &Call,
-        patience: Duration,
-        wanted: impl Fn() -> bool + Send + Sync,
-    ) -> std::result::Result<Answered, Broken> {
-        let answered = self.finish(started, || wanted().then(|| call.by_name()), patience).await?;
-        match &answered.value {
-            // Nothing was run, so nothing is run twice.
-            Value::Error(text) if text.starts_with("NOSCRIPT") && wanted() => {
-                let started = self.start(&[call.in_full()]);
-                let command = || wanted().then(|| call.in_full());
-                let answered = self.finish(started, command, patience).await?;
-                Ok(Answered { resent: true, ..answered })
-            }
-            _ => Ok(answered),
-        }
-    }
-
-    /// Waits until nothing is parting any more, or until nothing can be sent, or for as long as an
-    /// answer may take.
-    pub(in crate::engine) async fn settled(&self, parting: &AtomicUsize, within: Duration) {
-        let until = Instant::now() + within;
-        // Futures that were handed over a moment ago count only once they are polled.
-        tokio::task::yield_now().await;
-        while parting.load(Ordering::Acquire) > 0 && *self.up.borrow() && Instant::now() < until {
-            sleep_until(Instant::now() + Duration::from_millis(2)).await;
-        }
     }
 
     /// Ends the link.
@@ -526,41 +446,12 @@ impl Link {
     }
 }
 
-/// Counts one withdrawal or release for as long as it is not over.
-pub(in crate::engine) struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    pub(in crate::engine) fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        Self(count.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Commands on their way.
-pub(in crate::engine) struct Started {
-    before: Ticks,
-    answers: Vec<oneshot::Receiver<Outcome>>,
-    forked: bool,
-}
-
-impl Started {
-    /// Nothing was sent yet.
-    pub(in crate::engine) fn nothing() -> Self {
-        Self { before: Ticks::default(), answers: Vec::new(), forked: false }
-    }
-
-    /// One a command, in order; for the last of them, when nothing was sent, there are none.
-    pub(in crate::engine) fn each(self) -> impl Iterator<Item = Self> + Send {
-        let Self { before, answers, forked } = self;
-        let sent = answers.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-        sent.map(move |answer| Self { before, answers: answer.into_iter().collect(), forked })
-    }
+/// Whether a replica refused a write, in Redis' own words: a name in an error may have any.
+fn is_readonly(text: &str) -> bool {
+    const REFUSED: &str = "READONLY You can't write against a read only";
+    // Before version 7 a script's error is told inside another one.
+    let in_script = || text.starts_with("ERR Error running script") && text.contains(REFUSED);
+    text.starts_with(REFUSED) || in_script()
 }
 
 /// Whichever is ready first.
@@ -576,4 +467,29 @@ pub(in crate::engine) async fn either<A: Future, B: Future>(
         b.as_mut().poll(cx).map(Err)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_readonly;
+
+    #[test]
+    fn a_replica_is_told_by_the_words_of_redis_and_not_by_those_of_a_name() {
+        for said in [
+            "READONLY You can't write against a read only replica.",
+            "READONLY You can't write against a read only slave.",
+            "READONLY You can't write against a read only replica. script: 5e2, on @user_script:1.",
+            "ERR Error running script (call to f_5e2): @user_script:1: @user_script: 1: -READONLY \
+             You can't write against a read only replica. ",
+        ] {
+            assert!(is_readonly(said), "{said}");
+        }
+        for said in [
+            "LOCKKEEPER CORRUPT READONLY is the name",
+            "LOCKKEEPER CORRUPT READONLY You can't write against a read only replica.",
+            "MISCONF Redis is configured to save",
+        ] {
+            assert!(!is_readonly(said), "{said}");
+        }
+    }
 }

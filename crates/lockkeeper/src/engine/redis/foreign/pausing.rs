@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Entry, Foreign, LOOK, Phase, State};
-use crate::claim::Claim;
-use crate::clock::Ticks;
-use crate::engine::redis::opened::Asking;
+use crate::engine::redis::opened::Acquires;
 use crate::engine::{Answer, Attempt, Line, Place};
-use crate::id::{ClaimId, HoldId};
+use crate::words::claim::Claim;
+use crate::words::clock::Ticks;
+use crate::words::id::{ClaimId, HoldId};
 
 /// For how long a process has the lock, hold upon hold, before it stands back: as long as one hold
 /// passes inside it (R9).
@@ -110,7 +110,7 @@ impl Foreign {
             entry.pause = Some(Pause { until, taken: pause < PAUSE });
         });
         // Looking at the key arms the server's word of its next change, right behind our release.
-        let started = self.links.main.start(&[call.by_name()]);
+        let started = self.links.main.start(&[&call]);
         let foreign = self.clone();
         let (claim, patience) = (claim.clone(), self.links.options.connect_timeout.min(pause));
         Answer::later(async move {

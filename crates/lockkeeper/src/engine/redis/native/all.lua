@@ -3,11 +3,11 @@ local function open(i)
   me, granted = nil, nil
   local at = i * 4 - 3
   load(KEYS, at, redis.call('MGET', KEYS[at], KEYS[at + 2], KEYS[at + 3]))
-  return place_at(i * 13 - 12)
+  return place_of(ARGV[i * 3 - 2])
 end
 local replies = {}
 for i = 1, names do
-  if now > tonumber(ARGV[i * 13 - 2]) then return {'T', text(now)} end
+  if now > tonumber(ARGV[i * 3 - 1]) then return {'T', text(now)} end
 end
 -- Settling is right whatever comes of the rest; nothing is granted to us before all can be.
 for i = 1, names do

@@ -47,7 +47,7 @@ for i = 1, #KEYS, 3 do
   end
   -- Places stand before all signs of life: each is told with its own.
   for n = 1, #members do
-    local version, claim = members[n]:match('^(%d+) (%x+) %a %d')
+    local version, claim = members[n]:match('^(%d+) (%x+) %w')
     if version and #members[n] <= text_max then
       places[#places + 1] = members[n]
       places[#places + 1] = redis.call('ZSCORE', KEYS[i + 1], 's' .. claim) or '0'

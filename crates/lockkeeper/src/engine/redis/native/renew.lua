@@ -3,20 +3,22 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end
+local HOLD = ' (%x+) (%d+) %a %d+ %d+ %S+ %S+ %d+ %d+ %S+ (%d+)(.*)$'
 -- The number outlives the longest hold (R7), and a limit the use of its permits.
-local function keep(last, since)
+local function keep(last, number, times)
+  -- As granted on the short way, it has no other time than its number.
+  local since = string.match(times, '^ (%d+) ') or number * 16 + 1767225600000000
   if now - since > 86400000000 then redis.call('EXPIRE', last, 604800) end
 end
 local function renew(record, last, claim, ttl)
   local value = redis.pcall('GET', record)
   if type(value) == 'string' then
-    local owner, number, delay, since =
-      string.match(value, '^1 (%x+) %a %d+ (%d+) %d+ (%d+) (%d+) ')
+    local owner, delay, number, rest = string.match(value, '^2' .. HOLD)
     if owner ~= claim then return 'X' end
     -- Inside its delay the lease is over, although the record is there.
     if delay ~= '0' and redis.call('PTTL', record) <= tonumber(delay) then return 'X' end
     redis.call('PEXPIRE', record, ttl + delay)
-    keep(last, since)
+    keep(last, number, rest)
     return 'D' .. number
   end
   if not value then return 'X' end
@@ -24,7 +26,7 @@ local function renew(record, last, claim, ttl)
   if type(value) == 'table' then return value.err end
   if not value then return 'X' end
   local deadline, rest = string.match(value, '^(%d+) (.*)$')
-  local number, delay, since = string.match(rest or '', '^1 %x+ %a %d+ (%d+) %d+ (%d+) (%d+) ')
+  local _, delay, number, times = string.match(rest or '', '^2' .. HOLD)
   if not delay then return 'LOCKKEEPER CORRUPT ' .. record end
   if tonumber(deadline) <= now then return 'X' end
   -- First the time to live: in a full server the first write of a script must not be one that needs
@@ -32,7 +34,7 @@ local function renew(record, last, claim, ttl)
   local ms = ttl + delay
   redis.call('PEXPIRE', record, math.max(ms, redis.call('PTTL', record)))
   redis.call('HSET', record, claim, text(now + ttl * 1000) .. ' ' .. rest)
-  keep(last, since)
+  keep(last, number, times)
   return 'D' .. number
 end
 local replies = {}

@@ -1,7 +1,7 @@
 -- Stores a semaphore's limit. ARGV: the limit.
 load(KEYS, 1, got)
 local differs = stored ~= tonumber(ARGV[1])
-stored, dirty, changed = tonumber(ARGV[1]), true, changed or differs
+stored, limited, dirty, changed = tonumber(ARGV[1]), true, true, changed or differs
 settle()
 finish()
 return {'D', text(now), differs and '1' or '0'}

@@ -1,45 +1,26 @@
--- The beginning of an acquire. KEYS: record, line, last, watch.
--- ARGV: claim mode count limit ttl_ms delay_ms since_us channel hold who not_after_us how fresh
--- Nobody holds it and nobody waits: four calls and done. Everything else goes on in settle.lua and
--- acquire.lua.
+-- The short way to a lock: nobody holds it, and `last` is a bare number (forms.lua has them).
+-- KEYS: record, last, line. ARGV: the place, a space behind it; ttl_ms; not_after in ticks.
+-- Answers the number. Where anything is in the way it changes nothing, and acquire.lua is asked.
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local function text(number) return string.format('%.0f', number) end
+-- R7: the clock in units of 16 us since 2026.
+local tick = (time[1] - 1767225600) * 62500 + (time[2] - time[2] % 16) / 16
 -- A request that was delayed in the network must not lock for a caller who has left (R3).
-if now > tonumber(ARGV[11]) then return {'T', text(now)} end
-local got = redis.call('MGET', KEYS[1], KEYS[3], KEYS[4])
-if ARGV[13] == '1' and not got[1] then
-  local stored, flags = 0, ''
-  if got[2] then
-    local version, number, marks = string.match(got[2], '^(%d+):(%d+):(%a*)$')
-    if version == '1' then stored, flags = tonumber(number), marks else flags = '?' end
-  end
-  local limit = tonumber(ARGV[4])
-  local permits = ARGV[2] == 'p'
-  if flags == '' and (not permits or stored == 0 or stored == limit) then
-    local number = 0
-    if permits then
-      stored = limit
+if tick > tonumber(ARGV[3]) then return {'T', time[1] .. string.format('%06d', time[2])} end
+local kept = redis.call('GET', KEYS[2])
+-- None: never used, or forgotten, or lost alone, and then somebody may be in line. With a flag, or
+-- of layout 1, it is no number; Lua takes `0x10` and `1e3` for one.
+local before = kept and not string.find(kept, '%D') and tonumber(kept)
+  or not kept and redis.call('EXISTS', KEYS[3]) == 0 and 0
+if before and tick > before then
+  local number = string.format('%.0f', tick)
+  if redis.call('SET', KEYS[1], ARGV[1] .. number, 'PX', ARGV[2], 'NX') then
+    -- Its life begins anew once in 19 hours at most: that is a second table for the server.
+    if tick % 4294967296 < tick - before then
+      redis.call('SET', KEYS[2], number, 'EX', '604800')
     else
-      -- R7: above the last number, and not below the clock in units of 16 us since 2026.
-      number = math.max(stored + 1, math.floor((now - 1767225600000000) / 16))
-      stored = number
+      redis.call('SET', KEYS[2], number, 'KEEPTTL')
     end
-    local holder = '1 ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. text(number) .. ' '
-        .. ARGV[5] .. ' ' .. ARGV[6]
-      .. ' ' .. text(now) .. ' ' .. ARGV[8] .. ' - ' .. ARGV[10]
-    -- MGET shows a key of another type as none: that one must not be overwritten.
-    local kept = '1:' .. text(stored) .. ':'
-    local had = got[2]
-    if not had and not redis.call('SET', KEYS[3], kept, 'EX', 604800, 'NX') then
-      return redis.error_reply('LOCKKEEPER TYPE ' .. KEYS[3])
-    end
-    if not had then got[2] = kept end
-    -- NX: a record of several holders is a hash, which MGET does not show.
-    if redis.call('SET', KEYS[1], holder, 'PX', ARGV[5] + ARGV[6], 'NX') then
-      if had then redis.call('SET', KEYS[3], kept, 'EX', 604800) end
-      if got[3] then redis.pcall('PUBLISH', KEYS[4], KEYS[1]) end
-      return {'G', text(now), text(number), ARGV[5]}
-    end
+    return number
   end
 end
+return {'W', time[1] .. string.format('%06d', time[2])}

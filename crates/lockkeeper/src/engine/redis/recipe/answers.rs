@@ -2,56 +2,70 @@
 
 use std::time::Duration;
 
+use super::super::client::node::Node;
 use super::super::reply::{Push, Reply};
 use super::super::{errors, record};
 use super::times::{ask_at, look_in};
 use super::{Entry, Held, Phase, Recipe};
-use crate::clock::Ticks;
+use crate::engine::anchor::Anchor;
 use crate::engine::{Attempt, Event, Grant, Lease, Number, Place, Which as What};
-use crate::error::{Error, ErrorKind};
-use crate::id::{ClaimId, HoldId, LeaseId};
-use crate::lost::Lost;
-use crate::name::Kind;
 use crate::protocol::lease::{Drift, deadline};
+use crate::words::clock::Ticks;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::id::{ClaimId, HoldId, LeaseId};
+use crate::words::lost::Lost;
+use crate::words::name::Kind;
+
+/// When and where an answer was read.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine::redis) struct Read {
+    /// Our clock before its request left.
+    pub(in crate::engine::redis) before: Ticks,
+    /// Who answered.
+    pub(in crate::engine::redis) node: Node,
+    /// Its number among everything that was read of that node.
+    pub(in crate::engine::redis) order: u64,
+}
 
 /// What an answer comes to.
 #[derive(Debug)]
 pub(in crate::engine::redis) enum Verdict {
     /// Tell the keeper.
     Tell(Attempt),
-    /// It came too late by the server's clock, which we know better now: send it again.
+    /// It came too late by the server's clock, which we know better now, or something was in the
+    /// way of the short one: send it again.
     Again,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pushed {
+    node: Node,
     order: u64,
     grant_number: u64,
-    lease: Lease2,
-}
-
-/// A pushed lease: how long, and since when at the earliest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Lease2 {
     ttl: Duration,
-    since: Option<Ticks>,
+    /// The server's time of it.
+    now_us: u64,
+    receipt: Ticks,
 }
 
 impl Recipe {
-    /// What the answer to a request means; it was number `order` of everything that was read.
+    /// What the answer to a request means.
     pub(in crate::engine::redis) fn answered(
         &mut self,
         now: Ticks,
-        before: Ticks,
+        read: Read,
         id: ClaimId,
-        order: u64,
         reply: Reply,
     ) -> Verdict {
-        self.heard(reply.now_us(), before);
+        let reply = self.spelled_out(id, reply);
+        let Read { before, node, order } = read;
+        self.heard(node, reply.now_us(), before);
+        // Nodes count what they send each by itself.
+        let since = |of: Node, at: u64| of != node || at > order;
         // What a push grants may have to wait for replicas, or tell a number that went back.
         let may_push = !self.rules.acknowledged && !self.rules.moves;
         let seen = match &reply {
-            Reply::Granted { number, .. } => self.seen_before(id, *number),
+            Reply::Granted { number, .. } => self.seen_before(node, id, *number),
             _ => None,
         };
         let asking = match self.claims.get_mut(&id) {
@@ -65,9 +79,14 @@ impl Recipe {
             None => return Verdict::Tell(Attempt::Busy(None)),
         };
         asking.in_flight = asking.in_flight.saturating_sub(1);
-        let pushed = asking.pushed.take().filter(|p| p.order > order);
+        if let Some(busy) = reply.is_busy() {
+            self.busy.note(&asking.record, busy);
+        }
+        let pushed = asking.pushed.take().filter(|p| since(p.node, p.order));
+        // Dated by what is known now: before the answer it may have been the time of long ago.
+        let anchor = pushed.as_ref().and_then(|p| self.anchors.of(p.node));
         // A request that the server answered before it put the question is no answer to it.
-        let questioned = asking.questioned.take().is_some_and(|at| at > order);
+        let questioned = asking.questioned.take().is_some_and(|(of, at)| since(of, at));
         let (kind, limit, hold) = (asking.kind, asking.limit, asking.hold);
         let drift = Drift { per_mille: self.rules.drift_permille, ..Drift::default() };
         let shown = |holder: &str, rest: Duration| {
@@ -79,9 +98,9 @@ impl Recipe {
             Reply::Granted { ttl, .. } if hold.is_none() && deadline(before, ttl, drift) <= now => {
                 asking.doubtful = true;
                 if let Some(pushed) = pushed.as_ref().filter(|_| may_push)
-                    && let Some(grant) = grant_of(now, id, hold, kind, pushed)
+                    && let Some(grant) = grant_of(now, id, hold, kind, pushed, anchor, drift)
                 {
-                    self.hold(id, pushed.grant_number);
+                    self.hold(pushed.node, id, pushed.grant_number);
                     return Verdict::Tell(Attempt::Granted(grant));
                 }
                 Verdict::Tell(Attempt::Unknown(errors::read_late()))
@@ -93,7 +112,7 @@ impl Recipe {
             Reply::Granted { number, ttl, .. } => {
                 let lease =
                     Lease { id: lease_of(id, hold), ttl, since: Some(before), confirm: false };
-                self.hold(id, number);
+                self.hold(node, id, number);
                 Verdict::Tell(Attempt::Granted(Grant {
                     number: number_of(kind, number),
                     lease: Some(lease),
@@ -101,9 +120,9 @@ impl Recipe {
             }
             Reply::InLine { ahead, rest, holder, turn, .. } => {
                 if let Some(pushed) = pushed.as_ref().filter(|_| may_push)
-                    && let Some(grant) = grant_of(now, id, hold, kind, pushed)
+                    && let Some(grant) = grant_of(now, id, hold, kind, pushed, anchor, drift)
                 {
-                    self.hold(id, pushed.grant_number);
+                    self.hold(pushed.node, id, pushed.grant_number);
                     return Verdict::Tell(Attempt::Granted(grant));
                 }
                 (asking.phase, asking.stood) = (Phase::InLine, true);
@@ -119,14 +138,19 @@ impl Recipe {
             }
             Reply::Busy { rest, holder, .. } => {
                 let holder = shown(&holder, rest);
-                self.refused(now, id);
+                self.refused(now, node, id);
                 Verdict::Tell(Attempt::Busy(holder))
             }
-            Reply::Late { .. } if asking.leaving || asking.give_up.is_some_and(|at| at <= now) => {
+            Reply::Late { .. } | Reply::InTheWay { .. }
+                if asking.leaving || asking.give_up.is_some_and(|at| at <= now) =>
+            {
                 let (certain, leaving) = (!asking.doubtful && !asking.stood, asking.leaving);
                 let error = Error::new(
                     ErrorKind::TimedOut,
-                    "the request arrived after its time had passed",
+                    match reply {
+                        Reply::Late { .. } => "the request arrived after its time had passed",
+                        _ => "it was in use, and the time to wait for it was over",
+                    },
                 );
                 if !certain && !leaving {
                     // What an earlier request did is there: whoever asked has to leave.
@@ -135,9 +159,11 @@ impl Recipe {
                 self.forget_unless_leaving(id);
                 Verdict::Tell(Attempt::Failed(error))
             }
-            Reply::Late { .. } => Verdict::Again,
+            Reply::Late { .. } | Reply::InTheWay { .. } => Verdict::Again,
+            // It was spelled out.
+            Reply::Taken { .. } => Verdict::Tell(Attempt::Unknown(errors::crossed())),
             Reply::OtherLimit { stored, .. } => {
-                self.refused(now, id);
+                self.refused(now, node, id);
                 let text = format!(
                     "its stored limit is {stored} and {limit} was requested: request {stored}, or \
                      resize it"
@@ -145,7 +171,7 @@ impl Recipe {
                 Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::LimitMismatch, text)))
             }
             Reply::Full { .. } => {
-                self.refused(now, id);
+                self.refused(now, node, id);
                 let text =
                     "16384 places stand in line for this name already: ask later, or with try_lock";
                 Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::Refused, text).temporary(true)))
@@ -164,6 +190,20 @@ impl Recipe {
                     "only an upgradable hold upgrades",
                 )))
             }
+        }
+    }
+
+    /// A grant of the short way tells nothing that its claim knows.
+    fn spelled_out(&self, id: ClaimId, reply: Reply) -> Reply {
+        match (&reply, self.claims.get(&id)) {
+            (Reply::Taken { number }, Some(entry)) => {
+                let ttl = match entry {
+                    Entry::Held(held) => held.ttl,
+                    Entry::Asking(asking) => asking.place.ttl,
+                };
+                Reply::Granted { now_us: reply.now_us(), number: *number, ttl, beside: false }
+            }
+            _ => reply,
         }
     }
 
@@ -194,34 +234,43 @@ impl Recipe {
     pub(in crate::engine::redis) fn pushed(
         &mut self,
         now: Ticks,
+        node: Node,
         order: u64,
         push: &Push,
     ) -> Option<Event> {
         match push {
             Push::Granted { claim, number, now_us, lease } => {
                 let id = ClaimId(*claim);
-                let since = self.anchor.map(|a| a.since(*now_us, now, self.rules.drift_permille));
-                let backwards = self.seen_before(id, *number).is_some();
+                let anchor = self.anchors.of(node);
+                let drift = Drift { per_mille: self.rules.drift_permille, ..Drift::default() };
+                let backwards = self.seen_before(node, id, *number).is_some();
                 let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return None };
                 if asking.leaving {
                     return None;
                 }
-                let pushed =
-                    Pushed { order, grant_number: *number, lease: Lease2 { ttl: *lease, since } };
+                let pushed = Pushed {
+                    node,
+                    order,
+                    grant_number: *number,
+                    ttl: *lease,
+                    now_us: *now_us,
+                    receipt: now,
+                };
                 if asking.phase == Phase::Asked {
                     asking.pushed = Some(pushed);
                     return None;
                 }
                 let (hold, kind) = (asking.hold, asking.kind);
-                // Asking again tells the same number, and gives it back.
-                if backwards || self.rules.acknowledged {
+                // Asking again tells the same number, and gives it back; and whose it is, where
+                // nodes hand on what others push.
+                if backwards || self.rules.acknowledged || self.rules.scattered {
                     return Some(Event::Wake { claim: id });
                 }
-                let Some(grant) = grant_of(now, id, hold, kind, &pushed) else {
+                let Some(grant) = grant_of(now, id, hold, kind, &pushed, anchor, drift) else {
                     // Read so late that it may have passed on: no grant, only a reason to ask (R1).
                     return Some(Event::Wake { claim: id });
                 };
-                self.hold(id, pushed.grant_number);
+                self.hold(node, id, pushed.grant_number);
                 Some(Event::Granted { claim: id, grant })
             }
             Push::First { claim, rest } => {
@@ -232,7 +281,7 @@ impl Recipe {
                 let id = ClaimId(*claim);
                 let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return None };
                 if asking.phase == Phase::Asked {
-                    asking.questioned = Some(order);
+                    asking.questioned = Some((node, order));
                     return None;
                 }
                 // Asking again is the sign of life.
@@ -249,19 +298,19 @@ impl Recipe {
     }
 
     /// The number that an earlier server gave for the same name, if this one is not above it.
-    fn seen_before(&self, id: ClaimId, number: u64) -> Option<u64> {
+    fn seen_before(&self, node: Node, id: ClaimId, number: u64) -> Option<u64> {
         let Some(Entry::Asking(asking)) = self.claims.get(&id) else { return None };
         let counts = self.rules.moves && asking.kind != Kind::Semaphore;
-        self.numbers.not_below(&asking.record, number, id).filter(|_| counts)
+        self.numbers.not_below(node, &asking.record, number, id).filter(|_| counts)
     }
 
-    fn hold(&mut self, id: ClaimId, number: u64) {
+    fn hold(&mut self, node: Node, id: ClaimId, number: u64) {
         let Some(Entry::Asking(asking)) = self.claims.get(&id) else { return };
         if asking.leaving {
             return;
         }
         if self.rules.moves && asking.kind != Kind::Semaphore {
-            self.numbers.saw(&asking.record, number, id);
+            self.numbers.saw(node, &asking.record, number, id);
         }
         if let Some(hold) = asking.hold {
             // Its caller may have left meanwhile, and the hold is to be as it was: so it stays
@@ -280,6 +329,8 @@ impl Recipe {
             let held = Held {
                 record: asking.record.clone(),
                 kind: asking.kind,
+                limit: asking.limit,
+                delayed: !asking.place.delay.is_zero(),
                 ttl: asking.place.ttl,
                 number,
                 refuse_us: asking.refuse_us(),
@@ -292,8 +343,8 @@ impl Recipe {
 
     /// It has nothing, and its caller is told so. While a copy of its request may still be on its
     /// way it stays known, so that [`Recipe::withdraw`] leaves word of it.
-    fn refused(&mut self, now: Ticks, id: ClaimId) {
-        let server_us = self.server_us(now);
+    fn refused(&mut self, now: Ticks, node: Node, id: ClaimId) {
+        let server_us = self.server_us(now, node);
         let copy = matches!(
             self.claims.get(&id),
             Some(Entry::Asking(asking)) if asking.refuse_us() > server_us
@@ -345,16 +396,19 @@ fn crossed(id: ClaimId, kind: Kind, held: u64, before: Ticks, reply: &Reply) -> 
     }
 }
 
-/// The grant that a push means; `None` when its lease may be over already.
+/// The grant that a push means; `None` when its lease may be over already, as the keeper counts.
 fn grant_of(
     now: Ticks,
     id: ClaimId,
     hold: Option<HoldId>,
     kind: Kind,
     pushed: &Pushed,
+    anchor: Option<Anchor>,
+    drift: Drift,
 ) -> Option<Grant> {
-    let Lease2 { ttl, since } = pushed.lease;
-    if since.is_some_and(|since| since.plus(ttl) <= now) {
+    let Pushed { ttl, now_us, receipt, .. } = *pushed;
+    let since = anchor.map(|anchor| anchor.since(now_us, receipt, drift.per_mille));
+    if since.is_some_and(|since| deadline(since, ttl, drift) <= now) {
         return None;
     }
     let lease = Lease { id: lease_of(id, hold), ttl, since, confirm: true };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Ticks;
+use crate::words::clock::Ticks;
 
 /// How long a granted place has to be confirmed, at most (R11).
 pub(in crate::engine::redis) const CLAIM_LEASE: Duration = Duration::from_secs(2);

@@ -15,13 +15,5 @@ if left == -2 and (not head or head == owner) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return granted()
 end
-if ARGV[4] ~= 'try' then
-  local until_free, ahead = ms + math.max(left, 0), place_of(owner)
-  if not ahead then ahead = redis.call('RPUSH', KEYS[2], owner) - 1 end
-  -- As late as Java would have it for this place, also after a long wait.
-  local floor, deadline = until_free + (ahead + 1) * JAVA_WAIT, redis.call('ZSCORE', KEYS[3], owner)
-  if not deadline or tonumber(deadline) < floor then redis.call('ZADD', KEYS[3], floor, owner) end
-  redis.call('ZADD', KEYS[4], until_free + wait, owner)
-  redis.call('PEXPIRE', KEYS[4], math.max(left, 0) + 12 * JAVA_WAIT)
-end
+if ARGV[4] ~= 'try' then stand(owner, left, wait) end
 return busy(left, owner_of(KEYS[1]))

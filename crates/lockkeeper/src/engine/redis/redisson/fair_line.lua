@@ -34,3 +34,13 @@ local function place_of(owner)
     if other == owner then return at - 1 end
   end
 end
+-- Its place, which it gets once, and a sign of life. `left`: of the holder's lease; `wait`: beyond.
+local function stand(owner, left, wait)
+  local until_free, ahead = ms + math.max(left, 0), place_of(owner)
+  if not ahead then ahead = redis.call('RPUSH', KEYS[2], owner) - 1 end
+  -- As late as Java would have it for this place, also after a long wait.
+  local floor, deadline = until_free + (ahead + 1) * JAVA_WAIT, redis.call('ZSCORE', KEYS[3], owner)
+  if not deadline or tonumber(deadline) < floor then redis.call('ZADD', KEYS[3], floor, owner) end
+  redis.call('ZADD', KEYS[4], until_free + wait, owner)
+  redis.call('PEXPIRE', KEYS[4], math.max(left, 0) + 12 * JAVA_WAIT)
+end

@@ -9,6 +9,6 @@ local held = redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1
 if held then redis.call('DEL', KEYS[1]) end
 local head = head_of_line()
 if head and redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('PUBLISH', ARGV[2] .. ':' .. head, '0')
+  wake(ARGV[2] .. ':' .. head, '0')
 end
 return {(held or place) and 'D' or 'X'}

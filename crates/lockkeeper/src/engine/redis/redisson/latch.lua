@@ -11,7 +11,7 @@ if ARGV[1] == 'look' then return {count or '', {}} end
 if ARGV[1] == 'set' then
   if count then return {'D', '0'} end
   redis.call('SET', KEYS[1], ARGV[2])
-  redis.call('PUBLISH', ARGV[3], '1')
+  wake(ARGV[3], '1')
   return {'D', '1'}
 end
 if not count then return {'D', '1'} end
@@ -24,7 +24,7 @@ redis.call('EXPIRE', KEYS[2], 600)
 count = redis.call('DECR', KEYS[1])
 if count <= 0 then
   redis.call('DEL', KEYS[1])
-  redis.call('PUBLISH', ARGV[3], '0')
+  wake(ARGV[3], '0')
   return {'D', '1'}
 end
 return {'D', '0'}

@@ -18,13 +18,13 @@ if not redis.call('ZSCORE', KEYS[2], ids[1]) then
   end
   if not stored then
     redis.call('SET', KEYS[1], free)
-    redis.call('PUBLISH', ARGV[6], string.format('%.0f', free))
+    wake(ARGV[6], string.format('%.0f', free))
   end
   local over = redis.call('ZRANGEBYSCORE', KEYS[2], 0, ms, 'LIMIT', 0, 1000)
   if #over > 0 then
     redis.call('ZREM', KEYS[2], unpack(over))
     free = redis.call('INCRBY', KEYS[1], #over)
-    redis.call('PUBLISH', ARGV[6], string.format('%.0f', free))
+    wake(ARGV[6], string.format('%.0f', free))
   end
   if free < count then
     local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')

@@ -4,5 +4,5 @@ for i = 1, #ids, 1000 do
   freed = freed + redis.call('ZREM', KEYS[2], unpack(ids, i, math.min(i + 999, #ids)))
 end
 if freed == 0 then return {'X'} end
-redis.call('PUBLISH', ARGV[1], string.format('%.0f', redis.call('INCRBY', KEYS[1], freed)))
+wake(ARGV[1], string.format('%.0f', redis.call('INCRBY', KEYS[1], freed)))
 return {'D'}

@@ -20,5 +20,5 @@ if redis.call('HLEN', KEYS[1]) > 1 then
   if redis.call('HGET', KEYS[1], 'mode') == 'write' then return {'D'} end
 end
 redis.call('DEL', KEYS[1])
-redis.call('PUBLISH', ARGV[2], '0')
+wake(ARGV[2], '0')
 return {'D'}

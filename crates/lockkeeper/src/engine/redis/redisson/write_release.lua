@@ -6,5 +6,5 @@ else
   redis.call('HSET', KEYS[1], 'mode', 'read')
 end
 -- Also when the writer goes on reading: other readers may come in now.
-redis.call('PUBLISH', ARGV[2], '1')
+wake(ARGV[2], '1')
 return {'D'}

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::{Clock, Ticks};
 use crate::engine::{Answer, Attempt, Engine, Event, Standing};
-use crate::error::ErrorKind;
-use crate::id::ClaimId;
 use crate::protocol::line::AskAt;
+use crate::words::clock::{Clock, Ticks};
+use crate::words::error::ErrorKind;
+use crate::words::id::ClaimId;
 
 /// After how long a question is repeated that was not answered.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -34,13 +34,14 @@ impl Asker {
         self.asks.lock().expect("not poisoned")
     }
 
-    /// An event of the engine; what is about asking goes no further.
+    /// An event of the engine.
     pub(super) fn hear(&self, event: Event) {
         match event {
             Event::AskAt { claim, at } if at <= self.clock.now() => self.note(claim, Some(at)),
             Event::AskAt { claim, at } => {
                 self.asks().entry(claim).or_default().told(at);
                 self.changed.notify_one();
+                self.tell(event);
             }
             Event::Granted { claim, .. } => {
                 self.forget(claim);
@@ -65,7 +66,8 @@ impl Asker {
     }
 
     fn note(&self, claim: ClaimId, at: Option<Ticks>) {
-        self.asks().entry(claim).or_default().answered(at);
+        let now = self.clock.now();
+        self.asks().entry(claim).or_default().answered(now, at);
         self.changed.notify_one();
     }
 

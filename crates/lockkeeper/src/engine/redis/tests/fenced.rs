@@ -69,13 +69,19 @@ async fn both_helpers_for_fenced_data_are_one_layout() {
     assert!(keys.set("stock", b"5", token(640)).await.unwrap());
     assert_eq!(server.command(&["GET", "stock"]), ["5"]);
     assert_eq!(server.command(&["GET", "{stock}:fence"]), [format!("{0:019} {0:019}", 640)]);
-    let eval = |script: crate::fence::Script| {
+    let eval = |script: crate::primitives::fence::Script| {
         let words: Vec<String> =
             script.words().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         server.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    assert_eq!(eval(crate::fence::RedisFence::of("stock").write(token(639), "9")), ["0"]);
-    assert_eq!(eval(crate::fence::RedisFence::of("stock").read(token(641))), ["1", "5"]);
+    assert_eq!(
+        eval(crate::primitives::fence::RedisFence::of("stock").write(token(639), "9")),
+        ["0"]
+    );
+    assert_eq!(
+        eval(crate::primitives::fence::RedisFence::of("stock").read(token(641))),
+        ["1", "5"]
+    );
     assert!(!keys.set("stock", b"4", token(640)).await.unwrap());
 }
 

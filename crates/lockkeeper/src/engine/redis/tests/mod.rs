@@ -1,22 +1,29 @@
 //! The engine against a real server.
 
 mod asker;
+mod cancel;
+mod convert;
+mod dead_waiters;
 mod faults;
 mod fenced;
+mod interop;
 mod keeper;
-mod leavers;
+mod late_answers;
+mod layouts;
+mod lean;
 mod line;
-mod mutex;
-mod others;
+mod mutual;
 mod pipe;
+mod recheck;
 mod recipe;
 mod redisson;
 mod refusals;
 mod resolve;
-mod shared_layouts;
+mod shared;
 mod slots;
+mod standing_back;
 pub(in crate::engine) mod support;
-mod watching;
+mod watch;
 
 use lockkeeper_lab::engines::redis::server;
 use lockkeeper_lab::proxy;

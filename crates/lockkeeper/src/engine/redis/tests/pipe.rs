@@ -111,13 +111,7 @@ fn a_caller_that_is_held_up_while_it_reads_does_not_hold_up_the_keepers_thread()
     server.read_exact(&mut got).unwrap();
     let inlet = ours.pipe.inlet().unwrap();
     // The driver's thread is busy elsewhere, so that a caller reads the push.
-    let (busy, until) = channel::<()>();
-    let (there, on_it) = channel();
-    ours.runtime.spawn(async move {
-        there.send(()).unwrap();
-        _ = until.recv();
-    });
-    on_it.recv().unwrap();
+    let busy = ours.busy();
     server.write_all(b">1\r\n+hello\r\n").unwrap();
     let end = Instant::now() + PATIENCE;
     let reads =
@@ -132,5 +126,131 @@ fn a_caller_that_is_held_up_while_it_reads_does_not_hold_up_the_keepers_thread()
     drop(go_on);
     assert_eq!(answer(asked), Value::Text(b"PONG".to_vec()));
     reads.join().unwrap();
+    ours.end();
+}
+
+impl Ours {
+    /// Keeps the driver's thread busy until the sender is gone.
+    fn busy(&self) -> Sender<()> {
+        let (busy, until) = channel::<()>();
+        let (there, on_it) = channel();
+        self.runtime.spawn(async move {
+            there.send(()).unwrap();
+            _ = until.recv();
+        });
+        on_it.recv().unwrap();
+        busy
+    }
+
+    /// A caller's task reads what has come.
+    fn caller_reads(&self) {
+        let (inlet, end) = (self.pipe.inlet().unwrap(), Instant::now() + PATIENCE);
+        while inlet.take(false) == Took::Nothing {
+            assert!(Instant::now() < end, "nothing came");
+        }
+    }
+}
+
+/// Waits for so many answers, each this number.
+fn all_say(asked: Vec<oneshot::Receiver<Outcome>>, number: i64) {
+    for one in asked {
+        let (tell, told) = channel();
+        std::thread::spawn(move || tell.send(answer(one)));
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(Value::Integer(number)));
+    }
+}
+
+/// Whatever else would wake the driver is ten times as long as the test has patience.
+#[test]
+fn r10_a_crowd_s_replies_are_read_though_the_caller_that_read_them_before_is_gone() {
+    let (ours, mut server) = connected(40 * PATIENCE, no_push());
+    for _ in 0..20 {
+        // A caller reads while the driver's thread is busy: what comes to a crowd from here on is
+        // left to callers.
+        let (asked, busy) = (ours.send(1), ours.busy());
+        server.write_all(b":1\r\n").unwrap();
+        ours.caller_reads();
+        drop(busy);
+        all_say(asked, 1);
+        let asked = ours.send(20);
+        server.write_all(":2\r\n".repeat(20).as_bytes()).unwrap();
+        all_say(asked, 2);
+        // It reads most of a crowd's.
+        let (mut asked, busy) = (ours.send(20), ours.busy());
+        server.write_all(":3\r\n".repeat(17).as_bytes()).unwrap();
+        ours.caller_reads();
+        drop(busy);
+        let rest = asked.split_off(17);
+        all_say(asked, 3);
+        server.write_all(":4\r\n".repeat(3).as_bytes()).unwrap();
+        all_say(rest, 4);
+    }
+    ours.end();
+}
+
+#[test]
+fn a_crowd_s_replies_that_came_in_time_are_not_overdue_after_a_pause_of_the_thread() {
+    let (ours, mut server) = connected(Duration::from_millis(300), no_push());
+    let (mut asked, busy) = (ours.send(20), ours.busy());
+    server.write_all(b":1\r\n").unwrap();
+    ours.caller_reads();
+    server.write_all(":2\r\n".repeat(19).as_bytes()).unwrap();
+    // Longer than a reply may take.
+    std::thread::sleep(Duration::from_millis(700));
+    drop(busy);
+    let rest = asked.split_off(1);
+    all_say(asked, 1);
+    all_say(rest, 2);
+    ours.end();
+}
+
+#[test]
+fn a_connection_ends_while_a_crowd_s_replies_are_left_to_callers() {
+    for ending in ["closed", "garbage", "end of the stream"] {
+        let (ours, mut server) = connected(40 * PATIENCE, no_push());
+        let (asked, busy) = (ours.send(20), ours.busy());
+        server.write_all(b":1\r\n").unwrap();
+        ours.caller_reads();
+        drop(busy);
+        let mut kept = Some(server);
+        match ending {
+            "closed" => ours.pipe.close("the test is over"),
+            "garbage" => kept.as_mut().unwrap().write_all(b"garbage\r\n").unwrap(),
+            _ => kept = None,
+        }
+        for one in asked.into_iter().skip(1) {
+            let (tell, told) = channel();
+            std::thread::spawn(move || tell.send(one.blocking_recv().unwrap().is_err()));
+            assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "{ending}");
+        }
+        assert!(!ours.thread.join().unwrap().is_empty());
+        drop(kept);
+    }
+}
+
+#[test]
+fn what_a_crowd_asks_leaves_in_chunks_while_the_drivers_thread_is_busy() {
+    let (ours, mut server) = connected(Duration::from_secs(60), no_push());
+    // Once, so that the socket is known to take something.
+    let first = ours.send(1).remove(0);
+    server.read_exact(&mut [0; 14]).unwrap();
+    server.write_all(b":1\r\n").unwrap();
+    assert_eq!(answer(first), Value::Integer(1));
+    let busy = ours.busy();
+    let word = "w".repeat(100);
+    let asked: Vec<_> =
+        (0..100).flat_map(|_| ours.pipe.send(&[Command::new(["ECHO", &word])])).collect();
+    let mut one = Vec::new();
+    Command::new(["ECHO", &word]).encode(&mut one);
+    let whole = 100 * one.len();
+    let mut got = vec![0; whole];
+    // All but the last that were too few for a message of their own.
+    server.read_exact(&mut got[..whole - 2048]).expect("nobody waits for the driver");
+    drop(busy);
+    server.read_exact(&mut got[whole - 2048..]).expect("it writes what is left");
+    server.write_all("$1\r\nx\r\n".repeat(100).as_bytes()).unwrap();
+    for one in asked {
+        assert_eq!(answer(one), Value::Text(b"x".to_vec()));
+    }
     ours.end();
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::super::options::{Address, RedisOptions, Tls};
 use super::server::RedisServer;
 use super::support::{Process, number, options};
-use crate::claim::Mode;
 use crate::engine::{Attempt, Change, End, Query, Renewal, Standing, WatchId};
-use crate::error::{Error, ErrorKind};
-use crate::guarantee::{Class, Expiry};
-use crate::name::{Kind, Name};
-use crate::url::Secret;
+use crate::open::url::Secret;
+use crate::words::claim::Mode;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::guarantee::{Class, Expiry};
+use crate::words::name::{Kind, Name};
 
 fn refused(options: RedisOptions) -> Error {
     match Process::try_with(options) {
@@ -210,7 +210,7 @@ fn a_place_of_a_newer_layout_behind_one_of_ours_stops_nobody_halfway() {
     let (one, two) = (Process::of(&server), Process::of(&server));
     let (held, _) = one.take("a", Mode::Exclusive);
     let waiting = two.queue("a", Mode::Exclusive);
-    let newer = "2 ab x 1 30000 0 5 channel - who";
+    let newer = "3 ab 0 x 1 30000 channel who 5 0 -";
     server.command(&["ZADD", "lockkeeper:{lock:a}:line", "7", newer]);
     assert!(matches!(one.release(held.id), End::Freed));
     two.granted(waiting.id);
@@ -315,17 +315,17 @@ fn keys_of_another_kind_or_of_a_newer_layout_stop_with_their_name() {
     );
     assert_eq!(server.command(&["GET", "lockkeeper:{lock:text}"]), ["somebody's"]);
     let (held, _) = process.take("a", Mode::Exclusive);
-    let record = server.command(&["GET", "lockkeeper:{lock:a}"])[0].replacen("1 ", "2 ", 1);
+    let record = server.command(&["GET", "lockkeeper:{lock:a}"])[0].replacen("2 ", "3 ", 1);
     server.command(&["SET", "lockkeeper:{lock:a}", &record]);
     let error = failed(process.attempt(&process.exclusive("a")));
     assert!(
         error.kind() == ErrorKind::NewerLayout
-            && error.message().contains('2')
-            && error.message().contains('1'),
+            && error.message().contains('3')
+            && error.message().contains('2'),
         "{error}"
     );
     assert!(!matches!(process.release(held.id), End::Freed));
-    server.command(&["SET", "lockkeeper:{lock:b}:last", "3:77:"]);
+    server.command(&["SET", "lockkeeper:{lock:b}:last", "77:3:w"]);
     let error = failed(process.attempt(&process.exclusive("b")));
     assert_eq!(error.kind(), ErrorKind::NewerLayout, "{error}");
     assert_eq!(process.look(Kind::Lock, "b").holders, []);

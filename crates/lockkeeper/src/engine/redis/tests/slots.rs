@@ -11,11 +11,11 @@ use super::super::options::{Layout, RedisOptions, RedissonLock, RedissonSemaphor
 use super::super::script::Which;
 use super::server::RedisServer;
 use super::support::{Process, granted, options, until};
-use crate::claim::Mode;
 use crate::engine::{Attempt, Change, End, Query, Renewal, WatchId};
-use crate::error::ErrorKind;
-use crate::id::ClaimId;
-use crate::name::{Kind, Name};
+use crate::words::claim::Mode;
+use crate::words::error::ErrorKind;
+use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
 
 /// A node that has all slots, what is heard of its commands, and which operation sent which script.
 struct Node {
@@ -181,7 +181,7 @@ fn use_up(node: &mut Node, layout: &str, modes: &[(&str, Mode)]) {
     }
 }
 
-fn granted_at_last(process: &Process, claim: &crate::claim::Claim) {
+fn granted_at_last(process: &Process, claim: &crate::words::claim::Claim) {
     until("it is granted", || matches!(process.attempt(claim), Attempt::Granted(_)));
 }
 
@@ -299,7 +299,7 @@ fn fenced_data_and_its_tokens_are_in_one_slot() {
     let mut client = node.server.client();
     for key in ["stock", "{shop}:stock", "a b"] {
         let token = crate::Token::raw(640).unwrap();
-        let fence = crate::fence::RedisFence::of(key);
+        let fence = crate::primitives::fence::RedisFence::of(key);
         for script in [fence.write(token, "1"), fence.read(token), fence.read_shared(token)] {
             let words: Vec<String> =
                 script.words().map(|w| String::from_utf8(w.to_vec()).unwrap()).collect();

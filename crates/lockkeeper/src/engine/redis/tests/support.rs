@@ -1,5 +1,7 @@
 //! A keeper's stand-in: a runtime, a sink that remembers, and claims made short.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,15 +9,16 @@ use std::time::{Duration, Instant};
 use super::super::options::{Address, RedisOptions};
 use super::asker::Asker;
 use super::server::RedisServer;
-use crate::claim::{Claim, Entry, Identity, Mode, Through};
-use crate::clock::{Clock, Ticks};
 use crate::engine::{
-    Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query,
-    Released, Renewal, Spawner,
+    Answer, Attempt, Change, Common, Context, End, Engine, Event, EventSink, Grant, Line, Number,
+    Query, Registration, Released, Renewal, Spawner, Value,
 };
-use crate::error::Error;
-use crate::id::{ClaimId, HoldId};
-use crate::name::{Kind, Name};
+use crate::open::url::EngineUrl;
+use crate::words::claim::{Claim, Entry, Identity, Mode, Through};
+use crate::words::clock::{Clock, Ticks};
+use crate::words::error::Error;
+use crate::words::id::{ClaimId, HoldId};
+use crate::words::name::{Kind, Name};
 
 /// No test waits longer than this for anything that should happen.
 pub(in crate::engine) const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,13 +51,17 @@ impl Process {
 
     /// A process with an engine of the test's own making.
     pub(in crate::engine) fn around(engine: Arc<dyn Engine>) -> Result<Self, Error> {
+        Self::at(engine, Clock::real())
+    }
+
+    /// The same by a clock of the test's own making.
+    pub(in crate::engine) fn at(engine: Arc<dyn Engine>, clock: Clock) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .expect("a runtime");
         let (sender, events) = channel();
-        let clock = Clock::real();
         let asker = Asker::new(clock.clone(), sender);
         let hears = asker.clone();
         let sink = EventSink::new(move |event| hears.hear(event));
@@ -140,7 +147,18 @@ impl Process {
                     };
                     (*id == claim.id).then_some(())
                 }),
-                done => return done,
+                Attempt::Granted(grant) => return Attempt::Granted(grant),
+                done => {
+                    // It may have crossed a word that grants it.
+                    let granted = |event: &Event| match event {
+                        Event::Granted { claim: id, grant } if *id == claim.id => {
+                            Some(grant.clone())
+                        }
+                        _ => None,
+                    };
+                    let granted = self.event_within(Duration::from_millis(100), &mut { granted });
+                    return granted.map_or(done, Attempt::Granted);
+                }
             }
         }
     }
@@ -307,4 +325,59 @@ pub(in crate::engine) fn until(what: &str, mut so: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// The engine of a URL, with this lease unless the URL names one.
+pub(in crate::engine) fn engine_of(url: &str, ttl: Duration) -> Result<Box<dyn Engine>, Error> {
+    let mut url = EngineUrl::parse(url)?;
+    let registration = Registration::of(&url.scheme)?;
+    registration.check(&url)?;
+    let ttl = url.take_duration("ttl")?.unwrap_or(ttl);
+    let engine = (registration.open)(&mut url, &Common::new(ttl, 100))?;
+    url.finish()?;
+    Ok(engine)
+}
+
+/// Every option that is registered is read behind this URL; its default is what it says, and each
+/// of its words is one.
+pub(in crate::engine) fn assert_options_are_read<T: std::fmt::Debug>(
+    registration: &Registration,
+    url: &str,
+    parse: impl Fn(&str) -> Result<T, Error>,
+) {
+    for option in &registration.options {
+        let needs =
+            option.needs.map(|(name, value)| format!("&{name}={value}")).unwrap_or_default();
+        let tls = if option.name.starts_with("tls_") { "&tls=true" } else { "" };
+        let without = format!("{url}?{}{tls}", needs.trim_start_matches('&'));
+        let value = if option.default.is_empty() { "/no/such" } else { option.default };
+        let given = parse(&format!("{without}&{}={value}", option.name));
+        if option.default.is_empty() {
+            let named = |e: Error| e.message().contains(option.name);
+            assert!(given.err().is_none_or(named), "{}", option.name);
+            continue;
+        }
+        let plain = format!("{:?}", parse(&without).unwrap());
+        assert_eq!(format!("{:?}", given.unwrap()), plain, "{}", option.name);
+        for word in if let Value::OneOf(words) = option.value { words } else { &[] } {
+            parse(&format!("{without}&{}={word}", option.name)).unwrap();
+        }
+    }
+}
+
+/// Takes every place for clients of a server, for as long as the connections live.
+pub(in crate::engine) fn fill(port: u16) -> Vec<TcpStream> {
+    let mut held = Vec::new();
+    until("it is full", || {
+        let mut client = TcpStream::connect(("127.0.0.1", port)).expect("it runs");
+        let mut said = [0; 5];
+        // One that is full says so unasked, and may have closed the connection already.
+        let asked = client.write_all(b"PING\r\n").and_then(|()| client.read_exact(&mut said));
+        if asked.is_ok() && said == *b"+PONG" {
+            held.push(client);
+            return false;
+        }
+        !held.is_empty() && said == *b"-ERR "
+    });
+    held
 }

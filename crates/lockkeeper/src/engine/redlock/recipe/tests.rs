@@ -1,5 +1,7 @@
 //! What follows from what the members say, one rule a test.
 
+use std::time::Duration;
+
 use super::*;
 use crate::protocol::lease::Drift;
 
@@ -28,7 +30,13 @@ fn other(claim: u128) -> Said {
 }
 
 fn aged(claim: u128, age: Duration) -> Said {
-    Said::Other(Other { claim: ClaimId(claim), age, rest: 10 * SECOND - age })
+    ranked(PROPOSED, claim, age)
+}
+
+/// Somebody else's record, whose claim proposed this number first.
+fn ranked(first: u64, claim: u128, age: Duration) -> Said {
+    let rank = Rank { first, claim: ClaimId(claim) };
+    Said::Other(Other { rank, age, rest: 10 * SECOND - age, ttl: 10 * SECOND })
 }
 
 /// One claim, and what it does.
@@ -45,8 +53,17 @@ impl Claim {
             drift: Drift::default(),
             patience: SECOND / 10,
             long_patience: SECOND,
+            names_giver: true,
+            stands: false,
         };
         Self { machine: Recipe::new(ClaimId(ME), rules, tries), round: 0 }
+    }
+
+    /// Of members that have queues.
+    fn queueing() -> Self {
+        let mut claim = Self::new(3, false);
+        (claim.machine.rules.names_giver, claim.machine.rules.stands) = (false, true);
+        claim
     }
 
     fn step(&mut self, event: Event) -> Vec<Action> {
@@ -59,7 +76,8 @@ impl Claim {
     }
 
     fn ask(&mut self, now: Ticks) -> Vec<Action> {
-        self.step(Event::Ask { now, silent: Silent::default(), number: PROPOSED })
+        let silent = Silent::default();
+        self.step(Event::Ask { now, silent, number: PROPOSED, clock: PROPOSED })
     }
 
     fn says(&mut self, now: Ticks, member: usize, verb: Verb, said: Said) -> Vec<Action> {
@@ -171,7 +189,10 @@ fn whoever_has_a_majority_is_told_at_once_with_the_time_at_which_it_has_none() {
     let rest = Some(7 * SECOND);
     let refused = Outcome::Refused { by: Some(ClaimId(9)), keeps: false, rest };
     assert_eq!(outcome(&done), Some(refused));
-    assert_eq!(sent(&done, Verb::Give), [2, 4]);
+    // Without a word to others that wait for the holder (R10).
+    assert_eq!((sent(&done, Verb::Undo), sent(&done, Verb::Give)), (vec![2, 4], vec![]));
+    claim.says(at(2), 2, Verb::Undo, Said::Gave);
+    assert_eq!(sent(&claim.step(Event::Leave { now: at(3) }), Verb::Give), [4]);
 }
 
 #[test]
@@ -185,18 +206,133 @@ fn of_contenders_the_smallest_that_lives_keeps_what_it_has() {
     assert!(keeps(&[yes(), aged(40, 2 * SECOND), other(70)], false), "the smaller one is dead");
     assert!(!keeps(&[yes(), other(60), other(70)], true), "a try leaves nothing behind");
     assert!(keeps(&[yes(), yes(), other(60), other(60), Said::Not], false));
+    // It asks seldom: its lease is long, and so is its patience.
+    let rank = Rank { first: PROPOSED, claim: ClaimId(40) };
+    let (rest, ttl) = (3530 * SECOND, 3600 * SECOND);
+    let patient = |age| Said::Other(Other { rank, age: age * SECOND, rest, ttl });
+    assert!(!keeps(&[yes(), patient(70), other(70)], false));
+    assert!(keeps(&[yes(), patient(80), other(70)], false));
+    // A key of another program, for ever: it says nothing of a lease.
+    let (age, rest, ttl) = (2 * SECOND, Duration::MAX, Duration::ZERO);
+    assert!(keeps(&[yes(), Said::Other(Other { rank, age, rest, ttl }), other(70)], false));
+    // Whose clock was less was there before.
+    assert!(!keeps(&[yes(), ranked(PROPOSED - 1, 60, Duration::ZERO), other(70)], false));
+    assert!(keeps(&[yes(), ranked(PROPOSED + 1, 40, Duration::ZERO), other(70)], false));
+}
+
+#[test]
+fn r10_words_that_name_nobody_are_said_of_all_but_split_votes() {
+    let young = Said::Yes { counts: false, number: PROPOSED };
+    for names_giver in [true, false] {
+        let claim = || {
+            let mut claim = Claim::new(3, false);
+            claim.machine.rules.names_giver = names_giver;
+            claim
+        };
+        let split = claim().asked(&[yes(), other(10), other(20)]);
+        let given = (sent(&split, Verb::Give), sent(&split, Verb::Undo));
+        assert_eq!(given, if names_giver { (vec![0], vec![]) } else { (vec![], vec![0]) });
+        // Others saw a majority of it, and wait for its end.
+        let too_few = claim().asked(&[young, young, yes()]);
+        assert_eq!(sent(&too_few, Verb::Give), [0, 1, 2]);
+        let mut late = claim();
+        late.ask(at(0));
+        late.says(at(8_000), 0, Verb::Take, yes());
+        assert_eq!(sent(&late.says(at(8_000), 1, Verb::Take, yes()), Verb::Give), [0, 1, 2]);
+        let mut lost = claim();
+        lost.asked(&[yes(), yes(), yes()]);
+        lost.step(Event::Renew { now: at(3_000) });
+        let lost = lost.all(Verb::Keep, &[yes(), Said::Nothing, Said::Nothing]);
+        assert_eq!(sent(&lost, Verb::Give), [0]);
+    }
+}
+
+#[test]
+fn whoever_stands_in_queues_leaves_them_when_it_holds_and_not_when_it_is_refused() {
+    // It stays in line where another has the lock, and stands again where it had it itself.
+    for third in [10, 20] {
+        let mut waits = Claim::queueing();
+        let done = waits.asked(&[yes(), other(10), other(third)]);
+        assert_eq!((sent(&done, Verb::Undo), sent(&done, Verb::Give)), (vec![0], vec![]));
+        waits.says(at(2), 0, Verb::Undo, Said::Gave);
+        let left = waits.step(Event::Leave { now: at(3) });
+        assert_eq!(sent(&left, Verb::Give), [0, 1, 2], "its places");
+    }
+    let mut holds = Claim::queueing();
+    let granted = holds.asked(&[other(10), yes(), yes()]);
+    assert!(matches!(outcome(&granted), Some(Outcome::Granted { .. })));
+    assert_eq!(sent(&granted, Verb::Give), [0], "a hold waits nowhere");
+    let mut late = Claim::queueing();
+    assert_eq!(sent(&late.asked(&[yes(), yes()]), Verb::Give), [0; 0]);
+    assert_eq!(sent(&late.says(at(2), 2, Verb::Take, other(10)), Verb::Give), [2]);
+}
+
+#[test]
+fn r11_whoever_too_few_answer_or_too_late_stands_in_queues_still() {
+    let given = |done: &[Action]| (sent(done, Verb::Undo), sent(done, Verb::Give));
+    let young = Said::Yes { counts: false, number: PROPOSED };
+    let mut few = Claim::queueing();
+    let done = few.asked(&[young, young, other(10)]);
+    assert_eq!(outcome(&done), Some(Outcome::TooFew));
+    assert_eq!(given(&done), (vec![0, 1], vec![]));
+    // Once nobody waits for it any more, none of them stays.
+    few.all(Verb::Undo, &[Said::Gave, Said::Gave]);
+    assert_eq!(sent(&few.step(Event::Leave { now: at(3) }), Verb::Give), [0, 1, 2]);
+    let mut slow = Claim::queueing();
+    slow.ask(at(0));
+    slow.says(at(8_000), 0, Verb::Take, yes());
+    let done = slow.says(at(8_000), 1, Verb::Take, yes());
+    assert_eq!(outcome(&done), Some(Outcome::TooSlow));
+    assert_eq!(given(&done), (vec![0, 1, 2], vec![]));
+}
+
+#[test]
+fn a_hold_leaves_a_queue_that_a_renewal_finds_it_in() {
+    let mut claim = Claim::queueing();
+    claim.asked(&[yes(), yes(), Said::Unclear]);
+    claim.step(Event::Renew { now: at(3_000) });
+    let behind = claim.says(at(3_001), 2, Verb::Keep, other(10));
+    assert_eq!(sent(&behind, Verb::Give), [2], "others would wait behind it");
+    // It is asked for again at the end, if it did not answer.
+    claim.all(Verb::Keep, &[yes(), yes()]);
+    assert_eq!(sent(&claim.step(Event::Leave { now: at(3_002) }), Verb::Give), [0, 1, 2]);
+}
+
+#[test]
+fn l4_a_claim_that_waits_gives_way_to_none_that_came_later() {
+    let mut claim = Claim::new(3, false);
+    assert!(sent(&claim.asked(&[yes(), other(40), other(70)]), Verb::Give).contains(&0));
+    // It proposes greater numbers by now; its first one counts.
+    let number = PROPOSED + 100;
+    claim.step(Event::Ask { now: at(300), silent: Silent::default(), number, clock: number });
+    let later = |claim| ranked(PROPOSED + 50, claim, Duration::ZERO);
+    let done = claim.all(Verb::Take, &[has(number), later(40), later(60)]);
+    assert!(matches!(outcome(&done), Some(Outcome::Refused { keeps: true, .. })), "{done:?}");
+    assert_eq!((sent(&done, Verb::Give), sent(&done, Verb::Undo)), (vec![], vec![]));
+}
+
+#[test]
+fn l4_a_contender_that_waits_for_a_silent_member_is_not_taken_for_dead() {
+    let rules = Rules { patience: 2 * SECOND, ..Claim::new(3, false).machine.rules };
+    let keeps = |age| {
+        let mut claim = Claim::new(3, false);
+        claim.machine = Recipe::new(ClaimId(ME), rules, false);
+        let done = claim.asked(&[yes(), aged(40, age), other(70)]);
+        matches!(outcome(&done), Some(Outcome::Refused { keeps: true, .. }))
+    };
+    assert_eq!((keeps(4 * SECOND), keeps(5 * SECOND)), (false, true));
 }
 
 #[test]
 fn l5_a_member_that_was_silent_before_is_not_waited_for_once_the_others_have_answered() {
     let mut claim = Claim::new(3, false);
-    claim.step(Event::Ask { now: at(0), silent: Silent(0b100), number: PROPOSED });
+    claim.step(Event::Ask { now: at(0), silent: Silent(0b100), number: PROPOSED, clock: 0 });
     claim.says(at(1), 0, Verb::Take, yes());
     let done = claim.says(at(1), 1, Verb::Take, other(9));
     assert!(matches!(outcome(&done), Some(Outcome::Refused { .. })), "{done:?}");
     // It is waited for where its answer decides.
     let mut claim = Claim::new(3, false);
-    claim.step(Event::Ask { now: at(0), silent: Silent(0b110), number: PROPOSED });
+    claim.step(Event::Ask { now: at(0), silent: Silent(0b110), number: PROPOSED, clock: 0 });
     assert_eq!(outcome(&claim.says(at(1), 0, Verb::Take, yes())), None);
     assert_eq!(outcome(&claim.says(at(90), 2, Verb::Take, yes())), GRANTED);
 }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::clock::Ticks;
-use crate::id::ClaimId;
 use crate::protocol::lease::{Drift, deadline};
+use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
+
+/// The least of [`Rules::living`].
+const LIVING: Duration = Duration::from_secs(1);
 
 /// What one claim goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,12 +22,23 @@ pub(in crate::engine::redlock) struct Rules {
     pub(in crate::engine::redlock) patience: Duration,
     /// The same for a renewal and a release, for which nobody else waits.
     pub(in crate::engine::redlock) long_patience: Duration,
+    /// Waiters are told whose record was given back.
+    pub(in crate::engine::redlock) names_giver: bool,
+    /// Who is refused stands in the member's queue, and is told there alone.
+    pub(in crate::engine::redlock) stands: bool,
 }
 
 impl Rules {
     /// How many members are a majority.
     pub(in crate::engine::redlock) fn majority(&self) -> usize {
         self.members / 2 + 1
+    }
+
+    /// For how long a contender that does not ask is waited for: a living one asks every 250 ms,
+    /// and may spend its patience on a member that is silent. It is patient for a hundredth of its
+    /// own lease, unless its URL says otherwise.
+    pub(super) fn living(&self, other: Other) -> Duration {
+        LIVING.max(self.patience.max(other.ttl / 100).saturating_mul(2))
     }
 
     /// Whether enough of a lease from `since` is left for its holder to begin with.
@@ -62,18 +76,32 @@ pub(in crate::engine::redlock) enum Verb {
     Take,
     /// Extend our record, if it is there, and let it have our number, if that is the greatest.
     Keep,
-    /// Delete our record, unless a later round wrote it.
+    /// Delete our record, unless a later round wrote it, and tell the waiters.
     Give,
+    /// The same without a word: another claim has a majority, and no waiter can gain from it, or
+    /// contenders split the votes, and a word that names nobody would wake them all. Where there
+    /// are queues it stands there again.
+    Undo,
+}
+
+/// Where a claim stands among contenders: the number of the fastest member's clock when it was
+/// first asked for, then its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine::redlock) struct Rank {
+    pub(in crate::engine::redlock) first: u64,
+    pub(in crate::engine::redlock) claim: ClaimId,
 }
 
 /// Somebody else whose record a member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine::redlock) struct Other {
-    pub(in crate::engine::redlock) claim: ClaimId,
+    pub(in crate::engine::redlock) rank: Rank,
     /// How long ago it was written or extended.
     pub(in crate::engine::redlock) age: Duration,
     /// How long it lasts still.
     pub(in crate::engine::redlock) rest: Duration,
+    /// The lease of its contender; zero where the layout does not say that.
+    pub(in crate::engine::redlock) ttl: Duration,
 }
 
 /// What came of asking a member.
@@ -97,8 +125,9 @@ pub(in crate::engine::redlock) enum Said {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine::redlock) enum Event {
-    /// The claim is asked for; the number is above all that are known, and the members' clocks.
-    Ask { now: Ticks, silent: Silent, number: u64 },
+    /// The claim is asked for; the number is above all that are known, and the members' clocks;
+    /// `clock` is that of the fastest one, whatever is known.
+    Ask { now: Ticks, silent: Silent, number: u64, clock: u64 },
     /// Its lease is to be extended.
     Renew { now: Ticks },
     /// It is given back, or not wanted any more.
@@ -107,6 +136,8 @@ pub(in crate::engine::redlock) enum Event {
     Said { now: Ticks, member: usize, verb: Verb, round: u64, said: Said },
     /// The time of a round is over.
     Due { now: Ticks, round: u64 },
+    /// A member is connected again, perhaps without what it had.
+    Back { member: usize },
     /// A request of an earlier connection may have been carried out after all.
     Suspect { member: usize },
 }

@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper_lab::proxy::{Fault, Way};
+use lockkeeper_lab::proxy::{Fault, Proxy, Way};
 
-use super::support::{Proxied, Quorum, TTL, claim, until_it_counts};
-use crate::engine::redis::tests::support::{Process, granted, until};
-use crate::engine::{Attempt, End, Renewal};
-use crate::error::{Error, ErrorKind};
-use crate::id::HoldId;
-use crate::lost::Lost;
-use crate::name::Kind;
+use super::support::{Proxied, Quorum, TTL, claim, open, until_it_counts};
+use crate::engine::redis::tests::support::{Process, fill, granted, until};
+use crate::engine::{Attempt, End, Event, Renewal};
+use crate::words::claim::Claim;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::id::HoldId;
+use crate::words::lost::Lost;
+use crate::words::name::Kind;
 
 /// Less than what a member has for its answer in these tests, which is 600 ms.
 const SOON: Duration = Duration::from_millis(400);
@@ -34,6 +35,31 @@ fn renewed(process: &Process, hold: HoldId) {
 }
 
 #[test]
+fn a_member_that_takes_no_more_clients_keeps_nobody_out_of_a_majority() {
+    let quorum = Quorum::of(3);
+    // A new quorum waits for all of its members, and this one is new no more.
+    let first = quorum.process();
+    let warm = claim(&first, "warm");
+    granted(first.attempt(&warm));
+    quorum.0[1].command(&["CONFIG", "SET", "maxclients", "4"]);
+    let full = fill(quorum.0[1].port());
+    let process = quorum.process();
+    let is_down = || process.engine.describe().warnings.iter().any(|w| w.id == "member-down");
+    assert!(is_down(), "{:?}", process.engine.describe());
+    let held = claim(&process, "a");
+    granted(process.attempt(&held));
+    drop(full);
+    until("it is connected", || !is_down());
+    // What can never be a member is refused as before, beside it.
+    let full = fill(quorum.0[1].port());
+    quorum.0[2].command(&["CONFIG", "SET", "requirepass", "s3cret"]);
+    let url = quorum.url().replace("server_timeout=600ms", "server_timeout=10s");
+    let error = open(&url).err().expect("one wants a password");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    drop(full);
+}
+
+#[test]
 fn a_member_that_is_dead_at_the_start_is_told_and_costs_nothing() {
     let mut quorum = Quorum::of(3);
     quorum.0[1].kill();
@@ -41,6 +67,9 @@ fn a_member_that_is_dead_at_the_start_is_told_and_costs_nothing() {
     let warnings = process.engine.describe().warnings;
     let down = warnings.iter().find(|w| w.id == "member-down").expect("it is told");
     assert!(down.text.contains(&quorum.0[1].port().to_string()), "{down:?}");
+    // The one that is away may know of a hold that the others have forgotten.
+    let first = claim(&process, "b");
+    until("max_ttl has gone by", || matches!(process.attempt(&first), Attempt::Granted(_)));
     // A machine with much to do gets more than one chance.
     until("nobody waits for it", || {
         let began = Instant::now();
@@ -54,32 +83,72 @@ fn a_member_that_is_dead_at_the_start_is_told_and_costs_nothing() {
 
 #[test]
 fn l5_a_stopped_member_is_asked_and_not_waited_for() {
-    let quorum = Quorum::of(3);
-    let (one, two) = (quorum.process(), quorum.process());
-    let held = claim(&one, "held");
+    // Whoever waits for it waits for all of this, once for each question.
+    const WAITS: Duration = Duration::from_secs(5);
+    let quorum = Quorum::long_up(3);
+    let options = "max_ttl=24h&server_timeout=5s&request_timeout=15s";
+    let url = quorum.url().replace("max_ttl=2s&server_timeout=600ms", options);
+    let [one, two] = [&url, &url].map(|url| open(url).expect("they can be used"));
+    let long = |process: &Process, name: &str| Claim { ttl: TTL * 30, ..claim(process, name) };
+    let held = long(&one, "held");
     granted(one.attempt(&held));
     quorum.0[2].stop();
-    // A machine with much to do gets more than one chance.
-    until("twenty turns do not wait for it", || {
+    let mut turns = [(); 20].map(|()| {
         let began = Instant::now();
         assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
-        for _ in 0..20 {
-            let turn = claim(&one, "a");
-            granted(one.attempt(&turn));
-            assert!(matches!(two.attempt_try(&claim(&two, "a")), Attempt::Busy(Some(_))));
-            assert!(matches!(one.release(turn.id), End::Freed));
-        }
-        began.elapsed() < SOON * 2
+        let turn = long(&one, "a");
+        granted(one.attempt(&turn));
+        assert!(matches!(two.attempt_try(&long(&two, "a")), Attempt::Busy(Some(_))));
+        assert!(matches!(one.release(turn.id), End::Freed));
+        began.elapsed()
     });
+    turns.sort_unstable();
+    assert!(turns[10] < WAITS, "{turns:?}");
     // The first look waits for it, and none after that.
     until("a look does not wait for it", || {
         let began = Instant::now();
         assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
         assert_eq!(two.look(Kind::Lock, "held").holders.len(), 1);
-        began.elapsed() < SOON
+        began.elapsed() < WAITS
     });
     quorum.0[2].go_on();
     quorum.until_clean("a");
+}
+
+#[test]
+fn a_member_that_is_full_or_a_replica_costs_the_others_nothing_and_is_named() {
+    // Nobody is there.
+    let replica = ["REPLICAOF", "127.0.0.1", "1"];
+    let full = ["CONFIG", "SET", "maxmemory", "1"];
+    for (breaks, mends, why) in [
+        (&full[..], &["CONFIG", "SET", "maxmemory", "0"][..], "is out of memory (maxmemory)"),
+        (&replica[..], &["REPLICAOF", "NO", "ONE"], "is a read-only replica"),
+    ] {
+        let quorum = Quorum::of(3);
+        let (one, two) = (quorum.process(), quorum.process());
+        let held = claim(&one, "held");
+        granted(one.attempt(&held));
+        until("all have it", || quorum.with_record(&held) == 3);
+        quorum.0[0].command(breaks);
+        let turn = claim(&one, "a");
+        granted(one.attempt_until(&turn));
+        assert!(matches!(two.attempt_try(&claim(&two, "a")), Attempt::Busy(Some(_))));
+        assert_eq!(quorum.with_record(&turn), 2);
+        renewed(&one, held.id);
+        // With another one away there is no majority, and it is said why.
+        quorum.0[1].stop();
+        let said = format!("127.0.0.1:{} {why}", quorum.0[0].port());
+        let error = unknown(two.attempt(&claim(&two, "b")));
+        assert!(error.message().contains(&said), "{error}");
+        quorum.0[1].go_on();
+        quorum.0[0].command(mends);
+        until("it has what it missed", || {
+            renewed(&one, turn.id);
+            quorum.with_record(&turn) == 3
+        });
+        assert!(matches!(one.release(turn.id), End::Freed));
+        quorum.until_clean("a");
+    }
 }
 
 #[test]
@@ -187,6 +256,114 @@ fn l3_a_majority_that_comes_back_empty_gives_the_lock_to_nobody_while_a_lease_ma
 }
 
 #[test]
+fn l5_a_member_that_comes_and_goes_costs_the_others_nothing() {
+    let mut quorum = Quorum::long_up(3);
+    let one = open(&quorum.url().replace("max_ttl=2s", "max_ttl=24h")).expect("it opens");
+    let long = |n| Claim { ttl: Duration::from_secs(3600), ..claim(&one, &format!("a{n}")) };
+    let mut held: Vec<Claim> = (0..30).map(long).collect();
+    for claim in &mut held {
+        claim.give_up = Some(one.now().plus(SOON));
+        granted(one.attempt(claim));
+    }
+    until("all have all", || held.iter().all(|claim| quorum.with_record(claim) == 3));
+    // What restores a hold is not late because its caller would wait no more.
+    let give_up = held.iter().filter_map(|claim| claim.give_up).max();
+    until("their callers would have given up", || give_up.is_some_and(|at| at <= one.now()));
+    let before = ran(&quorum, "evalsha");
+    quorum.0[0].restart();
+    // Nobody renews.
+    until("all are restored", || held.iter().all(|claim| quorum.with_record(claim) == 3));
+    let more: Vec<u64> = ran(&quorum, "evalsha").iter().zip(before).map(|(n, b)| n - b).collect();
+    // They tell above which number its tokens begin, and what else it costs is not for each hold.
+    assert!(more[1] <= 4 && more[2] <= 4, "{more:?}");
+    let mut link = |event: &Event| matches!(event, Event::Link { .. }).then_some(());
+    assert!(one.event_within(Duration::ZERO, &mut link).is_none(), "everything is asked about");
+}
+
+#[test]
+fn a_majority_that_is_lost_and_found_while_it_is_opened_is_told_of_and_so_is_its_next_loss() {
+    let proxied = Proxied::of(5);
+    let connected = |at: usize| {
+        let clients = proxied.quorum.0[at].command(&["CLIENT", "LIST"]).concat();
+        clients.contains("name=lockkeeper:")
+    };
+    // Two greet it at once, the others as soon as they are let.
+    proxied.proxies[2..].iter().for_each(|proxy| proxy.hold(Way::Down));
+    let url = proxied.url("max_ttl=2s&server_timeout=600ms&connect_timeout=15s");
+    let one = std::thread::scope(|scope| {
+        let opening = scope.spawn(|| open(&url));
+        until("two are connected", || connected(0) && connected(1));
+        proxied.proxies[0].cut();
+        until("it is connected again", || proxied.proxies[0].accepted() > 1 && connected(0));
+        proxied.proxies[2..4].iter().for_each(Proxy::heal);
+        opening.join().expect("no panic").expect("a majority is there")
+    });
+    one.link(false);
+    one.link(true);
+    for proxy in &proxied.proxies[2..4] {
+        proxy.refuse(true);
+        proxy.cut();
+    }
+    one.link(false);
+}
+
+#[test]
+fn l5_a_connection_that_is_cut_costs_no_message_for_each_hold() {
+    let proxied = Proxied::before(Quorum::long_up(3));
+    let (quorum, proxy) = (&proxied.quorum, &proxied.proxies[0]);
+    let one = proxied.process("max_ttl=24h&server_timeout=600ms");
+    let long = |n| Claim { ttl: Duration::from_secs(3600), ..claim(&one, &format!("a{n}")) };
+    let held: Vec<Claim> = (0..30).map(long).collect();
+    for claim in &held {
+        granted(one.attempt(claim));
+    }
+    until("all have all", || held.iter().all(|claim| quorum.with_record(claim) == 3));
+    proxy.refuse(true);
+    proxy.cut();
+    let is_up = || one.engine.describe().warnings.iter().all(|w| w.id != "member-down");
+    until("it is away", || !is_up());
+    let late = long(30);
+    granted(one.attempt(&late));
+    assert_eq!(quorum.with_record(&late), 2);
+    let before = ran(quorum, "evalsha")[0];
+    proxy.refuse(false);
+    until("it has what was granted meanwhile", || quorum.with_record(&late) == 3);
+    // Whatever else is sent when it comes back goes before this.
+    let fence = long(31);
+    granted(one.attempt(&fence));
+    until("it has that as well", || quorum.with_record(&fence) == 3);
+    let more = ran(quorum, "evalsha")[0] - before;
+    assert!(more <= 6, "{more} for 30 holds that it has");
+}
+
+#[test]
+fn l3_a_member_that_is_flushed_gives_the_lock_to_nobody_while_a_lease_may_last() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    let held = claim(&one, "a");
+    let lease = granted(one.attempt(&held)).lease.and_then(|lease| lease.since);
+    let until_over = lease.expect("it has one").plus(TTL);
+    until("all have it", || quorum.with_record(&held) == 3);
+    // A majority has it: the first, and the last, which loses it.
+    quorum.0[1].command(&["DEL", "lockkeeper:{redlock:a}"]);
+    quorum.0[2].command(&["FLUSHALL"]);
+    quorum.0[0].stop();
+    let next = claim(&two, "a");
+    let waits = format!("127.0.0.1:{} counts in", quorum.0[2].port());
+    let mut told = false;
+    until("somebody is granted it", || match two.attempt(&next) {
+        Attempt::Granted(_) => true,
+        other => {
+            told |= unknown(other).message().contains(&waits);
+            false
+        }
+    });
+    assert!(two.now() > until_over, "BROKEN LOCK: two holders");
+    assert!(told, "it is told which member does not count, and until when");
+    quorum.0[0].go_on();
+}
+
+#[test]
 fn r1_l2_a_lease_counts_from_before_the_first_send_and_late_answers_grant_nothing() {
     let proxied = Proxied::of(3);
     let one = proxied.process("max_ttl=2s&server_timeout=5s&request_timeout=5s");
@@ -209,22 +386,30 @@ fn r1_l2_a_lease_counts_from_before_the_first_send_and_late_answers_grant_nothin
 
 #[test]
 fn r4_a_release_whose_replies_were_lost_is_unknown_and_frees_only_its_own_grant() {
-    let proxied = Proxied::of(3);
-    let one = proxied.process("max_ttl=2s&server_timeout=600ms&request_timeout=1s");
-    let two = proxied.quorum.process();
-    let held = claim(&one, "a");
+    let proxied = Proxied::before(Quorum::long_up(3));
+    let quorum = &proxied.quorum;
+    let options = "max_ttl=24h&server_timeout=600ms&request_timeout=1s";
+    let one = proxied.process(&format!("{options}&connect_timeout=1s"));
+    let two = open(&quorum.url().replace("max_ttl=2s&server_timeout=600ms", options));
+    let two = two.expect("the members can be used");
+    // Nothing but a release ends them while this runs.
+    let long = |process| Claim { ttl: TTL * 1_800, ..claim(process, "a") };
+    let (held, next) = (long(&one), long(&two));
     granted(one.attempt(&held));
-    let lost = Fault { cut_after: Some(0), ..Fault::default() };
-    proxied.all(Way::Down, &lost);
+    until("all have it", || quorum.with_record(&held) == 3);
+    proxied.proxies.iter().for_each(|proxy| proxy.blackhole(Way::Down));
     assert!(matches!(one.release(held.id), End::Unknown(_)));
     // It was carried out all the same.
-    proxied.quorum.until_clean("a");
-    let next = claim(&two, "a");
+    quorum.until_clean("a");
     granted(two.attempt(&next));
-    proxied.all(Way::Down, &Fault::default());
-    until("the release is answered", || !matches!(one.release(held.id), End::Unknown(_)));
+    until("all have it", || quorum.with_record(&next) == 3);
+    let before = ran(quorum, "evalsha");
+    proxied.proxies.iter().for_each(Proxy::heal);
+    until("the release is repeated", || {
+        ran(quorum, "evalsha").iter().zip(&before).all(|(now, then)| now > then)
+    });
+    assert_eq!(quorum.with_record(&next), 3);
     assert!(matches!(two.renew(next.id), Renewal::Extended { .. }));
-    until("all have it", || proxied.quorum.with_record(&next) == 3);
 }
 
 #[test]
@@ -279,7 +464,7 @@ fn r3_a_request_that_is_late_on_its_way_locks_for_nobody() {
     drop(answer);
     one.die();
     until("its time is over", || sent.elapsed() > Duration::from_millis(700));
-    proxied.proxies.iter().for_each(lockkeeper_lab::proxy::Proxy::heal);
+    proxied.proxies.iter().for_each(Proxy::heal);
     until("it arrives", || ran().iter().zip(&before).all(|(now, then)| now > then));
     assert_eq!(proxied.quorum.with_record(&asked), 0);
 }

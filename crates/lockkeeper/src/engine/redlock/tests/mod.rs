@@ -1,7 +1,15 @@
 //! The engine against real servers.
 
+mod admit;
+mod defaults;
+mod fair;
 mod faults;
+mod handoff;
+mod interop;
 mod mutual;
+mod plain;
+mod redisson;
 mod refusals;
+mod shared;
 mod support;
 mod tokens;

@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use super::faults::ran;
 use super::support::{Quorum, TTL, claim};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, Change, End, Event, Number, Renewal, Standing};
-use crate::id::ClaimId;
-use crate::lost::Lost;
-use crate::name::{Kind, Name};
+use crate::words::id::ClaimId;
+use crate::words::lost::Lost;
+use crate::words::name::{Kind, Name};
 
+/// Waits until a waiter is woken: members' words do that, and its own look does not.
 fn woken(process: &Process, id: ClaimId) {
     process.event("a wake-up", |event| {
         matches!(event, Event::Wake { claim } if *claim == id).then_some(())
@@ -33,16 +35,31 @@ fn a_majority_holds_the_lock_and_a_release_wakes_who_waits() {
     assert_eq!((quorum.with_record(&tried), quorum.with_record(&waiting)), (0, 0));
 
     assert!(matches!(one.release(held.id), End::Freed));
-    let since = Instant::now();
     woken(&two, waiting.id);
-    assert!(since.elapsed() < TTL / 2, "by a word, and not by its own look");
+    // A majority is enough for an end and for a grant; the third answer may come later.
+    until("all have freed it", || quorum.with_record(&held) == 0);
     granted(two.attempt_until(&waiting));
-    // A majority is enough for a grant; the third answer may come later.
     until("all have it", || quorum.with_record(&waiting) == 3);
     assert!(matches!(one.release(held.id), End::NotOurs));
     assert_eq!(quorum.with_record(&waiting), 3, "a release sent twice frees only its own grant");
     assert!(matches!(two.release(waiting.id), End::Freed));
     quorum.until_clean("a");
+}
+
+#[test]
+fn whoever_opens_asks_admitted_members_nothing_but_the_greeting() {
+    let quorum = Quorum::of(3);
+    let one = quorum.process();
+    let held = claim(&one, "a");
+    granted(one.attempt(&held));
+    until("all are admitted and have it", || quorum.with_record(&held) == 3);
+    let before = ran(&quorum, "evalsha");
+    let two = quorum.process();
+    two.engine.describe();
+    assert_eq!(ran(&quorum, "evalsha"), before);
+    assert!(matches!(one.release(held.id), End::Freed));
+    quorum.until_clean("a");
+    granted(two.attempt(&claim(&two, "a")));
 }
 
 #[test]
@@ -83,6 +100,34 @@ fn r5_a_withdrawal_leaves_nothing_granted_or_not() {
             server.command(&["PUBSUB", "CHANNELS"]).iter().all(|channel| channel.is_empty())
         });
     }
+}
+
+#[test]
+fn r10_waiters_do_not_wake_each_other_while_a_holder_has_a_bare_majority() {
+    let quorum = Quorum::of(3);
+    let one = quorum.process();
+    let held = claim(&one, "a");
+    granted(one.attempt(&held));
+    until("all have it", || quorum.with_record(&held) == 3);
+    // Nobody renews it, so that the third member does not get it again.
+    quorum.0[2].command(&["DEL", "lockkeeper:{redlock:a}"]);
+    let waiters = [quorum.process(), quorum.process()];
+    let before = ran(&quorum, "evalsha")[2];
+    let counts: Vec<u64> = std::thread::scope(|scope| {
+        let each = waiters.iter().map(|process| {
+            scope.spawn(|| {
+                let waiting = claim(process, "a");
+                granted(process.attempt_until(&waiting));
+                let asked = ran(&quorum, "evalsha")[2] - before;
+                assert!(matches!(process.release(waiting.id), End::Freed));
+                asked
+            })
+        });
+        let each: Vec<_> = each.collect();
+        each.into_iter().map(|one| one.join().expect("no panic")).collect()
+    });
+    let first = counts.iter().min().expect("there are two");
+    assert!(*first < 30, "asked {first} times until the lease ended");
 }
 
 #[test]

@@ -6,21 +6,21 @@ use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::proxy::{Fault, Proxy, Way};
 use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
 
-use crate::claim::Claim;
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Common, End, Renewal};
-use crate::error::Result;
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::words::claim::Claim;
+use crate::words::clock::Clock;
+use crate::words::error::Result;
 
 /// The lease of every test, unless it says another.
 pub(super) const TTL: Duration = Duration::from_secs(2);
 
+/// What a member keeps about itself.
+pub(super) const KEY: &str = "lockkeeper:redlock";
+
 /// Some servers that keep nothing on disk, and their clock, where it was moved.
-pub(super) struct Quorum(
-    pub(super) Vec<RedisServer>,
-    #[expect(dead_code, reason = "the servers read its file for as long as they run")]
-    Option<ClockShim>,
-);
+pub(super) struct Quorum(pub(super) Vec<RedisServer>, Option<ClockShim>);
 
 impl Quorum {
     /// Servers that have been up for so long that they count.
@@ -54,6 +54,26 @@ impl Quorum {
         format!("redlock://{}?max_ttl=2s&server_timeout=600ms", ports.join(","))
     }
 
+    /// Waits until the present run of a member is admitted.
+    pub(super) fn until_admitted(&self, member: usize) {
+        let server = &self.0[member];
+        until("it is admitted", || {
+            let run = server.command(&["HGET", KEY, "run"]).concat();
+            run.len() == 40 && server.command(&["INFO", "server"]).concat().contains(&run)
+        });
+    }
+
+    /// Its members and nothing else.
+    pub(super) fn bare_url(&self) -> String {
+        self.url().split('?').next().unwrap_or_default().to_owned()
+    }
+
+    /// The members' time of day goes on by this; for those that [`Quorum::long_up`] started.
+    pub(super) fn pass(&self, time: Duration) {
+        let clock = self.1.as_ref().expect("their clock can be moved");
+        clock.step(Clocks::Wall, time).expect("the file is ours");
+    }
+
     pub(super) fn process(&self) -> Process {
         open(&self.url()).expect("the members can be used")
     }
@@ -68,6 +88,25 @@ impl Quorum {
     pub(super) fn with_record(&self, claim: &Claim) -> usize {
         let id = claim.id.to_string();
         self.records(claim.name.as_str()).iter().filter(|text| text.contains(&id)).count()
+    }
+
+    /// Takes a name and gives it back until every member has each script that one of them has: a
+    /// call by a script's hash is one message then, on all of them. Whoever answers after the
+    /// others were enough is not sent it in full.
+    pub(super) fn warm(&self, process: &Process) {
+        let known = |server: &RedisServer| {
+            let info = server.command(&["INFO", "memory"]).concat();
+            let count = info.lines().find_map(|l| l.strip_prefix("number_of_cached_scripts:"));
+            count.and_then(|count| count.trim().parse::<u64>().ok())
+        };
+        until("they know the scripts", || {
+            let warm = claim(process, "warm");
+            granted(process.attempt_until(&warm));
+            assert!(matches!(process.renew(warm.id), Renewal::Extended { .. }));
+            assert!(matches!(process.release(warm.id), End::Freed));
+            let known: Vec<_> = self.0.iter().map(known).collect();
+            known.iter().all(|count| *count > Some(0) && *count == known[0])
+        });
     }
 
     /// Waits until no member has anything under a name.
@@ -93,9 +132,14 @@ pub(super) fn until_it_counts(server: &RedisServer) {
 
 /// A process with this URL.
 pub(super) fn open(url: &str) -> Result<Process> {
+    open_at(url, Clock::real())
+}
+
+/// The same by a clock of the test's own making.
+pub(super) fn open_at(url: &str, clock: Clock) -> Result<Process> {
     let mut url = EngineUrl::parse(url)?;
     let open = super::super::registration().open;
-    Process::around(open(&mut url, &Common::new(TTL, 100))?.into())
+    Process::at(open(&mut url, &Common::new(TTL, 100))?.into(), clock)
 }
 
 /// An exclusive claim with the lease of the tests.
@@ -122,16 +166,17 @@ impl Proxied {
     /// A process behind the proxies, whose members know the scripts, so that a fault meets the
     /// call that it is meant for.
     pub(super) fn process(&self, options: &str) -> Process {
-        let at: Vec<String> =
-            self.proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-        let process = open(&format!("redlock://{}?{options}", at.join(",")))
-            .expect("the members can be used");
-        let warm = claim(&process, "warm");
-        granted(process.attempt_until(&warm));
-        assert!(matches!(process.renew(warm.id), Renewal::Extended { .. }));
-        assert!(matches!(process.release(warm.id), End::Freed));
+        let process = open(&self.url(options)).expect("the members can be used");
+        self.quorum.warm(&process);
         self.quorum.until_clean("warm");
         process
+    }
+
+    /// Their URL.
+    pub(super) fn url(&self, options: &str) -> String {
+        let at: Vec<String> =
+            self.proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+        format!("redlock://{}?{options}", at.join(","))
     }
 
     /// The same fault for all of one direction.

@@ -1,22 +1,31 @@
 //! Tokens rise over majorities that know different numbers, and over members that forget them (R7).
 
+use std::sync::Arc;
+
+use lockkeeper_lab::engines::redis::server::RedisServer;
+
+use super::super::recipe::Said;
+use super::super::wire::Member;
 use super::faults::ran;
-use super::support::{Quorum, claim, until_it_counts};
-use crate::engine::redis::tests::support::{Process, granted, until};
+use super::support::{Quorum, TTL, claim, until_it_counts};
+use crate::engine::redis::client::script::{Call, Which};
+use crate::engine::redis::tests::support::{Process, granted, options, until};
 use crate::engine::{Attempt, End, Number, Renewal};
-use crate::name::Kind;
-use crate::token::Token;
+use crate::words::clock::Clock;
+use crate::words::id::ClaimId;
+use crate::words::name::Kind;
+use crate::words::token::{Token, next_number};
 
 /// Far above every clock, so that only what members keep can be the reason for greater ones.
-const FAR: u64 = 1 << 50;
+pub(super) const FAR: u64 = 1 << 50;
 
 impl Quorum {
-    fn last(&self, name: &str) -> Vec<String> {
+    pub(super) fn last(&self, name: &str) -> Vec<String> {
         let key = format!("lockkeeper:{{redlock:{name}}}:last");
         self.0.iter().map(|server| server.command(&["GET", &key]).concat()).collect()
     }
 
-    fn set_last(&self, member: usize, name: &str, number: u64) {
+    pub(super) fn set_last(&self, member: usize, name: &str, number: u64) {
         let key = format!("lockkeeper:{{redlock:{name}}}:last");
         self.0[member].command(&["SET", &key, &number.to_string()]);
     }
@@ -28,6 +37,22 @@ fn turn(process: &Process, name: &str) -> u64 {
     let number = number(process.attempt_until(&turn));
     assert!(matches!(process.release(turn.id), End::Freed));
     number
+}
+
+/// Members that lost their data one after the other count once that was seen long enough ago: who
+/// looks between two of them takes the first one for a stranger.
+fn until_they_count(process: &Process) {
+    until("a majority counts", || {
+        let probe = claim(process, "probe");
+        match process.attempt_until(&probe) {
+            Attempt::Granted(_) => matches!(process.release(probe.id), End::Freed),
+            Attempt::Unknown(_) => {
+                process.withdraw(probe.id);
+                false
+            }
+            other => panic!("{other:?}"),
+        }
+    });
 }
 
 fn number(attempt: Attempt) -> u64 {
@@ -124,7 +149,33 @@ fn r7_a_member_that_comes_back_empty_begins_above_all_that_the_others_know() {
 }
 
 #[test]
-fn r7_a_member_that_lost_its_data_while_it_runs_is_admitted_by_who_asks_next() {
+fn r7_a_member_that_comes_back_with_older_data_begins_above_all_that_the_others_know() {
+    let mut quorum = Quorum::of(3);
+    let one = quorum.process();
+    turn(&one, "a");
+    assert_eq!(quorum.0[0].command(&["SAVE"]), ["OK"]);
+    (0..2).for_each(|member| quorum.set_last(member, "a", FAR));
+    let before = turn(&one, "a");
+    assert!(before > FAR);
+    quorum.until_clean("a");
+    // As if the third had been away.
+    quorum.0[2].command(&["DEL", "lockkeeper:{redlock:a}:last"]);
+    quorum.0[2].command(&["HDEL", "lockkeeper:redlock", "top"]);
+    quorum.0[0].restart();
+    let older: u64 = quorum.last("a")[0].parse().expect("it has its older data");
+    assert!(older < FAR, "{older}");
+    until_it_counts(&quorum.0[0]);
+    // Who admits it knows the numbers of all.
+    let _admits = quorum.process();
+    let two = quorum.process();
+    quorum.0[1].stop();
+    let after = turn(&two, "a");
+    assert!(after > before, "{after} follows {before}");
+    quorum.0[1].go_on();
+}
+
+#[test]
+fn r7_a_member_that_lost_its_data_while_it_runs_is_admitted_above_what_the_others_know() {
     let quorum = Quorum::of(3);
     let (one, two) = (quorum.process(), quorum.process());
     quorum.set_last(0, "a", FAR);
@@ -137,7 +188,10 @@ fn r7_a_member_that_lost_its_data_while_it_runs_is_admitted_by_who_asks_next() {
     granted(two.attempt_until(&held));
     let admitted =
         || quorum.0[0].command(&["HGET", "lockkeeper:redlock", "run"]).concat().len() == 40;
-    until("it is admitted", admitted);
+    until("it is admitted", || {
+        assert!(matches!(two.renew(held.id), Renewal::Extended { .. }));
+        admitted()
+    });
     quorum.0[1].stop();
     let after = turn(&two, "a");
     assert!(after > before, "{after} follows {before}");
@@ -145,12 +199,43 @@ fn r7_a_member_that_lost_its_data_while_it_runs_is_admitted_by_who_asks_next() {
 }
 
 #[test]
+fn r7_a_yes_that_was_asked_of_another_run_does_not_count() {
+    let quorum = Quorum::of(3);
+    turn(&quorum.process(), "a");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let counts = runtime.expect("a runtime").block_on(async {
+        let options = Arc::new(options(quorum.0[0].port()));
+        let nobody = Arc::new(|_, _| {});
+        let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
+        let driver = member.link.connect().await.expect("it is up");
+        tokio::spawn(member.link.clone().keep(Some(driver), |_| {}));
+        let mut counts = Vec::new();
+        // As after a restart with older data, whose hash names the run that this was sent to.
+        for run in [member.run(), "0123456789".into()] {
+            quorum.0[0].command(&["HSET", "lockkeeper:redlock", "run", &run]);
+            let keys = ["b", "b:last", "lockkeeper:redlock", "b:readers"].into();
+            let claim = ClaimId::fresh().to_string();
+            let words = [&claim, "1", "2000", "9000000000000000", "who", "1", "1", &run, "2000"];
+            let call = Call { script: Which::QuorumTake, keys, arguments: words.into() };
+            let started = member.link.start(&[call.by_name()]);
+            let heard = member.follow(started, &call, TTL, || true).await;
+            counts.push(matches!(heard.said, Said::Yes { counts: true, .. }));
+            quorum.0[0].command(&["DEL", "b"]);
+        }
+        counts
+    });
+    assert_eq!(counts, [true, false]);
+}
+
+#[test]
 fn r7_members_that_all_lose_their_data_begin_above_their_clocks() {
     let quorum = Quorum::of(3);
     let (one, two) = (quorum.process(), quorum.process());
     quorum.0.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
+    until_they_count(&one);
     let last = turn(&one, "c");
     quorum.0.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
+    until_they_count(&two);
     assert!(turn(&two, "c") > last);
 }
 
@@ -167,6 +252,57 @@ fn r7_a_number_that_is_kept_no_more_is_not_fallen_short_of() {
     quorum.0.iter().for_each(|server| drop(server.command(&["DEL", last])));
     let after = turn(&two, "a");
     assert!(after > before, "{after} follows {before}");
+}
+
+#[test]
+fn names_that_nobody_used_cost_one_flight_while_others_use_others() {
+    let quorum = Quorum::of(3);
+    let one = quorum.process();
+    turn(&one, "warm");
+    quorum.until_clean("warm");
+    // As others' grants of a moment ago, which reached the members in another order, and whose
+    // proposals knew the fastest clock better.
+    for (server, ahead_s) in quorum.0.iter().zip([5, 6, 7]) {
+        let number = tick_of(server) + ahead_s * 62_500;
+        server.command(&["HSET", "lockkeeper:redlock", "top", &number.to_string()]);
+    }
+    let before = ran(&quorum, "evalsha");
+    for name in 0..5 {
+        granted(one.attempt(&claim(&one, &format!("order/{name}"))));
+    }
+    until("every member has answered all", || {
+        ran(&quorum, "evalsha").iter().zip(&before).all(|(now, was)| now - was >= 5)
+    });
+    let ran: Vec<u64> =
+        ran(&quorum, "evalsha").iter().zip(before).map(|(now, was)| now - was).collect();
+    assert_eq!(ran, [5; 3], "one flight for each name");
+}
+
+/// The time of a server, as a number.
+fn tick_of(server: &RedisServer) -> u64 {
+    let time = server.command(&["TIME"]);
+    let part = |at: usize| time[at].parse::<u64>().expect("a number");
+    next_number(0, part(0) * 1_000_000 + part(1)).expect("it is of this century")
+}
+
+#[test]
+fn whoever_knows_numbers_far_above_the_clocks_is_no_later_contender_because_of_that() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    (0..3).for_each(|member| quorum.set_last(member, "a", FAR));
+    assert!(turn(&one, "a") > FAR);
+    let first = |process| {
+        let held = claim(process, "b");
+        let number = number(process.attempt_until(&held));
+        let record = quorum.records("b").into_iter().find(|record| record.len() > 10);
+        let record = record.expect("it is there");
+        assert!(matches!(process.release(held.id), End::Freed));
+        quorum.until_clean("b");
+        let first: u64 = record.split(' ').nth(2).expect("it has one").parse().expect("a number");
+        (first, number)
+    };
+    let ((earlier, far), (later, _)) = (first(&one), first(&two));
+    assert!(far > FAR && earlier < later, "{earlier} began before {later}");
 }
 
 #[test]

@@ -4,9 +4,9 @@ use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::sentinel::server::Deployment;
 
 use super::support::{open, process};
-use crate::claim::Mode;
 use crate::engine::redis::tests::support::{granted, until};
 use crate::engine::{Attempt, End, Renewal};
+use crate::words::claim::Mode;
 
 fn connections(server: &RedisServer) -> usize {
     let clients = server.command(&["CLIENT", "LIST"]).concat();

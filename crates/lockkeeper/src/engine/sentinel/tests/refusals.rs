@@ -1,13 +1,16 @@
 //! What is refused, and why: one line with the URL to use.
 
+use std::time::Duration;
+
 use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
+use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
 
 use super::support::{open, process};
-use crate::claim::Mode;
-use crate::engine::redis::tests::support::{Process, options};
-use crate::error::{Error, ErrorKind};
-use crate::guarantee::Class;
+use crate::engine::redis::tests::support::{Process, fill, options, until};
+use crate::words::claim::Mode;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::guarantee::Class;
 
 fn refused(url: &str) -> Error {
     let error = open(url).err().expect("it is refused");
@@ -62,6 +65,9 @@ fn sentinels_that_are_away_are_named_and_one_that_is_there_is_enough() {
         let warned = process.engine.describe().warnings;
         let down: Vec<_> = warned.iter().filter(|w| w.id == "sentinel-down").collect();
         assert_eq!(down.len(), 3 - gone, "{warned:?}");
+        // The last one outvotes nobody: it may be cut off together with an old master.
+        let minority = warned.iter().any(|w| w.id == "sentinel-minority");
+        assert_eq!(minority, gone == 1, "{warned:?}");
     }
     deployment.sentinels[0].kill();
     let error = refused(&format!("{url}?connect_timeout=2s"));
@@ -70,6 +76,25 @@ fn sentinels_that_are_away_are_named_and_one_that_is_there_is_enough() {
     for sentinel in &deployment.sentinels {
         assert!(error.message().contains(&sentinel.port().to_string()), "{error}");
     }
+}
+
+#[test]
+fn a_sentinel_that_takes_no_more_clients_keeps_nobody_from_the_master() {
+    let server = RedisServer::start();
+    let watch = |lines: &str| {
+        let port = server.port();
+        let lines = format!("sentinel monitor m 127.0.0.1 {port} 2\n{lines}");
+        RedisServer::start_sentinel_with(&lines)
+    };
+    let sentinels = [watch("maxclients 8\n"), watch(""), watch("")];
+    let full = fill(sentinels[0].port());
+    let at: Vec<String> = sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
+    let process = open(&format!("redis+sentinel://{}/m", at.join(","))).expect("two know it");
+    process.take("a", Mode::Exclusive);
+    let is_down = || process.engine.describe().warnings.iter().any(|w| w.id == "sentinel-down");
+    until("it is told", is_down);
+    drop(full);
+    until("it is connected", || !is_down());
 }
 
 #[test]
@@ -87,6 +112,43 @@ fn sentinels_that_disagree_are_named_with_their_masters() {
         let names = format!("{sentinel} names 127.0.0.1:{}", server.port());
         assert!(error.message().contains(&names), "{error}");
     }
+}
+
+#[test]
+fn a_sentinel_that_names_another_master_by_another_failover_is_warned_of() {
+    let (one, two) = (RedisServer::start(), RedisServer::start());
+    let watch = |server: &RedisServer, epoch: u32| {
+        let port = server.port();
+        let lines = format!("sentinel monitor m 127.0.0.1 {port} 1\n");
+        RedisServer::start_sentinel_with(&format!("{lines}sentinel config-epoch m {epoch}\n"))
+    };
+    let sentinels = [watch(&one, 1), watch(&two, 7), watch(&one, 1)];
+    let at: Vec<String> = sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
+    let process = open(&format!("redis+sentinel://{}/m", at.join(","))).expect("one is newer");
+    let about = process.engine.describe();
+    assert!(about.server.contains(&two.port().to_string()), "{about:?}");
+    let disagree: Vec<_> = about.warnings.iter().filter(|w| w.id == "sentinels-disagree").collect();
+    assert_eq!(disagree.len(), 2, "{:?}", about.warnings);
+    for part in ["of epoch 7", "of epoch 1", "two deployments under one name"] {
+        assert!(disagree.iter().all(|warning| warning.text.contains(part)), "{disagree:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_is_off_is_no_matter_of_times_shown_alone() {
+    let clock = ClockShim::new().expect("cc is there");
+    let [(preload, library), (control, file)] = clock.environment();
+    let environment = [(preload, &*library.to_string_lossy()), (control, &*file.to_string_lossy())];
+    let server = RedisServer::start_in(&[], &environment);
+    clock.step(Clocks::Wall, Duration::from_secs(60)).expect("the control file is ours");
+    let sentinel = RedisServer::start_sentinel();
+    let port = server.port().to_string();
+    sentinel.command(&["SENTINEL", "MONITOR", "m", "127.0.0.1", &port, "1"]);
+    let process = open(&format!("redis+sentinel://127.0.0.1:{}/m", sentinel.port())).unwrap();
+    let warned = process.engine.describe().warnings;
+    let offset = warned.iter().find(|w| w.id == "clock-offset").expect("a minute is much");
+    assert!(offset.text.contains("leases are counted by another server's clock"), "{offset:?}");
+    assert!(!offset.text.contains("do not mind"), "{offset:?}");
 }
 
 #[test]
@@ -133,6 +195,8 @@ fn what_is_not_there_for_a_failover_is_warned_of_and_the_class_says_why() {
     // Whatever the server has on disk: a failover leaves it behind.
     assert_eq!((about.engine, about.class), ("sentinel", Class::Efficiency));
     assert!(about.breaks[0].contains("before its replicas have a write"), "{about:?}");
+    assert!(about.breaks[1].contains("min-replicas-to-write"), "{about:?}");
+    assert!(about.breaks.iter().any(|line| line.contains("both masters make them")), "{about:?}");
     assert!(about.server.contains(&format!("127.0.0.1:{port} (the master of m)")), "{about:?}");
     // A lease, 30 s until it counts as down, and a failover.
     assert_eq!(about.recovery, std::time::Duration::from_secs(65));
@@ -140,9 +204,12 @@ fn what_is_not_there_for_a_failover_is_warned_of_and_the_class_says_why() {
     let deployment = Deployment::start();
     let about = process_of(&deployment);
     assert!(about.warnings.is_empty(), "{:?}", about.warnings);
+    let waits = open(&format!("{}?wait_replicas=1", deployment.url())).unwrap();
+    let breaks = waits.engine.describe().breaks;
+    assert!(breaks[1].contains("leaves the old master 1 of its replicas"), "{breaks:?}");
     assert_eq!(about.recovery, std::time::Duration::from_millis(35_500));
 }
 
-fn process_of(deployment: &Deployment) -> crate::guarantee::Description {
+fn process_of(deployment: &Deployment) -> crate::words::guarantee::Description {
     process(deployment).engine.describe()
 }

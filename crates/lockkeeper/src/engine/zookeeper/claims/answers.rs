@@ -4,10 +4,10 @@ use crate::engine::zookeeper::errors;
 use crate::engine::zookeeper::recipe::{Input, Say};
 use crate::engine::zookeeper::state::State;
 use crate::engine::{Attempt, End, Event, Grant, Place, Which};
-use crate::error::{Error, ErrorKind};
-use crate::id::ClaimId;
-use crate::lost::Lost;
-use crate::name::Kind;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::id::ClaimId;
+use crate::words::lost::Lost;
+use crate::words::name::Kind;
 
 impl State {
     pub(super) fn say(&mut self, id: ClaimId, say: Say) {
@@ -53,7 +53,7 @@ impl State {
                 let error = Error::new(ErrorKind::Lost, "its node was deleted");
                 self.turned(id, &Attempt::Failed(error));
             }
-            Say::Turned { number } => {
+            Say::Converted { number } => {
                 if let Some(turn) = &mut entry.turn {
                     turn.number = Some(number);
                 }
@@ -61,15 +61,15 @@ impl State {
                 self.turned(id, &answer);
                 self.next_turn(id);
             }
-            Say::TurnWaits => self.turned(id, &Attempt::InLine(Place::default())),
-            Say::TurnRefused(code) => {
+            Say::ConversionWaits => self.turned(id, &Attempt::InLine(Place::default())),
+            Say::ConversionRefused(code) => {
                 let error = errors::refused(code, &entry.dir);
                 self.turned(id, &Attempt::Failed(error));
                 self.next_turn(id);
             }
             Say::TakenBack => {
                 if let Some(turn) = entry.turn.take() {
-                    self.turn_ended(turn, &Attempt::Busy(None), &End::Freed);
+                    self.conversion_ended(turn, &Attempt::Busy(None), &End::Freed);
                 }
                 self.next_turn(id);
             }
@@ -171,7 +171,7 @@ impl State {
             "the hold to be converted no longer exists",
         ));
         for turn in entry.turn.take().into_iter().chain(entry.later.drain(..)) {
-            self.turn_ended(turn, &lost, &End::NotOurs);
+            self.conversion_ended(turn, &lost, &End::NotOurs);
         }
     }
 }

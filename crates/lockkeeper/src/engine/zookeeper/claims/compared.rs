@@ -6,15 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use super::TurnEntry;
-use crate::claim::Mode;
+use super::ConversionEntry;
 use crate::engine::zookeeper::layout::{Tag, write_seq};
-use crate::engine::zookeeper::model::{Model, Part, Who};
 use crate::engine::zookeeper::proto::{Create, Request};
-use crate::engine::zookeeper::recipe::{Action, Input, Seen, Turn};
+use crate::engine::zookeeper::recipe::{Action, Conversion, Input, Seen};
+use crate::engine::zookeeper::tests::model::{Model, Part, Who};
 use crate::engine::zookeeper::tests::{Client, Place, claim_in, run, until};
-use crate::id::ClaimId;
-use crate::name::Kind;
+use crate::words::claim::Mode;
+use crate::words::id::ClaimId;
+use crate::words::name::Kind;
 use lockkeeper_lab::dice::Dice;
 
 /// One client with one claim.
@@ -57,9 +57,9 @@ impl Side {
         let writer = layout.prefix(Tag::Write, turn);
         let prefix = writer.clone();
         let (answers, ends) = (Vec::new(), Vec::new());
-        entry.turn = Some(TurnEntry {
+        entry.turn = Some(ConversionEntry {
             id: turn,
-            way: Turn::Up,
+            way: Conversion::Upgrade,
             running: true,
             number: None,
             prefix,

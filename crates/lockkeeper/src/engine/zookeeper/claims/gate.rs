@@ -8,16 +8,16 @@
 //! kazoo it takes the gate, or not.
 
 use super::{Contender, Entry, Step, Want, all_contenders};
-use crate::claim::{Claim, Mode, Through};
 use crate::engine::zookeeper::options::Options;
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
 use crate::engine::zookeeper::recipe::{Action, Input, Say};
 use crate::engine::zookeeper::state::{State, Ticket};
-use crate::engine::zookeeper::{errors, path};
+use crate::engine::zookeeper::{errors, name};
 use crate::engine::{Attempt, Place};
-use crate::error::{Error, ErrorKind};
-use crate::id::ClaimId;
-use crate::name::Kind;
+use crate::words::claim::{Claim, Mode, Through};
+use crate::words::error::{Error, ErrorKind};
+use crate::words::id::ClaimId;
+use crate::words::name::Kind;
 
 /// How far a claim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl State {
         match entry.gate {
             Gate::Open | Gate::Passed(_) | Gate::Gone => self.step(id, Input::LinkUp),
             Gate::Look => {
-                let Some(path) = path::gate(&self.options, entry.claim.kind, &entry.dir) else {
+                let Some(path) = name::gate(&self.options, entry.claim.kind, &entry.dir) else {
                     return;
                 };
                 self.send(&Request::List { path }, Ticket::Claim(id, Step::Gate));
@@ -71,7 +71,7 @@ impl State {
 
     fn stand_at_gate(&mut self, id: ClaimId) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
-        let Some(dir) = path::gate(&self.options, entry.claim.kind, &entry.dir) else { return };
+        let Some(dir) = name::gate(&self.options, entry.claim.kind, &entry.dir) else { return };
         let gate = ClaimId::fresh();
         let only_try = entry.only_try;
         entry.gate = Gate::Waits(gate);

@@ -2,12 +2,12 @@
 //! events.
 
 mod answers;
+mod convert;
 mod gate;
 mod perform;
 mod proof;
 mod replies;
 mod together;
-mod turns;
 
 #[cfg(test)]
 mod compared;
@@ -23,14 +23,14 @@ use super::layout::{Child, Layout, Tag};
 use super::limit::Limit;
 use super::options::Options;
 use super::proto::{Code, Happened, WatchEvent};
-use super::recipe::{Contender, Input, Node, Turn, Want};
+use super::recipe::{Contender, Conversion, Input, Node, Want};
 use super::record;
 use super::state::State;
-use crate::claim::{Claim, Holder, Mode, Through};
 use crate::engine::{Attempt, End, Grant, Lease, Number, Place, Standing};
-use crate::error::{Error, ErrorKind};
-use crate::id::ClaimId;
-use crate::name::Kind;
+use crate::words::claim::{Claim, Holder, Mode, Through};
+use crate::words::error::{Error, ErrorKind};
+use crate::words::id::ClaimId;
+use crate::words::name::Kind;
 
 /// Curator's word for `let go`.
 pub(super) const REVOKE: &[u8] = b"__REVOKE__";
@@ -112,9 +112,9 @@ pub(super) struct Entry {
     place: Option<(String, u32)>,
     holder: Option<Box<Holder>>,
     build: Build,
-    turn: Option<TurnEntry>,
+    turn: Option<ConversionEntry>,
     /// Conversions that are asked for behind it.
-    later: VecDeque<TurnEntry>,
+    later: VecDeque<ConversionEntry>,
     /// A semaphore's limit, as it was read last.
     limit: Limit,
     gate: Gate,
@@ -171,9 +171,9 @@ impl Entry {
 }
 
 /// A conversion of a hold, under way or made last.
-struct TurnEntry {
+struct ConversionEntry {
     id: ClaimId,
-    way: Turn,
+    way: Conversion,
     /// It has not come to anything yet, or it is being taken back.
     running: bool,
     /// What it came to.

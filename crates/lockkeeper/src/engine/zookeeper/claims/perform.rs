@@ -5,15 +5,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::{Build, Step};
-use crate::clock::Ticks;
 use crate::engine::zookeeper::layout::{Layout, Tag, write_seq};
 use crate::engine::zookeeper::options::Options;
 use crate::engine::zookeeper::proto::{Code, Create, Reply, Request};
 use crate::engine::zookeeper::recipe::{Action, Input, Node};
 use crate::engine::zookeeper::state::{State, Ticket};
 use crate::engine::zookeeper::{errors, limit};
-use crate::id::ClaimId;
-use crate::name::Kind;
+use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
+use crate::words::name::Kind;
 
 /// Within which time a hold's own node is watched: what is given back before that costs no watch,
 /// and no event.

@@ -12,8 +12,8 @@
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
 use crate::engine::zookeeper::recipe::{Input, Say, Seen};
 use crate::engine::zookeeper::state::{State, Ticket};
-use crate::id::ClaimId;
 use crate::protocol::margin;
+use crate::words::id::ClaimId;
 
 use super::{Entry, Step};
 

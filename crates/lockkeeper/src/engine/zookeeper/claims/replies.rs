@@ -12,7 +12,7 @@ use crate::engine::zookeeper::recipe::{Input, Listing, Node, OwnSeen, Seen};
 use crate::engine::zookeeper::record;
 use crate::engine::zookeeper::state::{State, Ticket};
 use crate::engine::{Attempt, Place};
-use crate::id::ClaimId;
+use crate::words::id::ClaimId;
 
 impl State {
     /// A reply to one of a claim's requests.

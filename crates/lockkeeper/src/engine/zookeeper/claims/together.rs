@@ -7,13 +7,13 @@ use tokio::sync::oneshot;
 
 use super::gate::Gate;
 use super::{one_prefix, perform, want_of};
-use crate::claim::Claim;
 use crate::engine::Attempt;
 use crate::engine::zookeeper::layout::parse_seq;
 use crate::engine::zookeeper::proto::{Code, Create, Reply, Request};
 use crate::engine::zookeeper::recipe::{Contender, Input, Node};
 use crate::engine::zookeeper::state::{State, Ticket};
-use crate::id::ClaimId;
+use crate::words::claim::Claim;
+use crate::words::id::ClaimId;
 
 impl State {
     /// Tries several claims; `dirs` are theirs.

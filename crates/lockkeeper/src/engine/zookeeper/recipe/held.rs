@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use super::words::{Action, Input, Node, OwnSeen, Say, Seen, Turn};
+use super::words::{Action, Conversion, Input, Node, OwnSeen, Say, Seen};
 use super::{Contender, Phase, Then};
 use crate::engine::zookeeper::layout::{Child, Tag};
 use crate::engine::zookeeper::proto::Code;
@@ -66,7 +66,7 @@ pub(super) enum Way {
     Guarding,
     /// The new number is on its way; then it is exclusive, or upgradable again.
     Numbering {
-        turn: Turn,
+        turn: Conversion,
     },
     /// The reader's node with our number is being created.
     Making {
@@ -172,7 +172,7 @@ impl Held {
 
     /// Takes the number under which it is exclusive.
     pub(super) fn number_up(&mut self, out: &mut Vec<Action>) {
-        self.way = Way::Numbering { turn: Turn::Up };
+        self.way = Way::Numbering { turn: Conversion::Upgrade };
         out.push(Action::Number { node: self.node.name.clone(), before: None });
     }
 }
@@ -193,7 +193,7 @@ impl Contender {
             Input::Peeked(name, seen) => self.checked(&name, seen, out),
             Input::Whose { name, seen, ours } => self.asked_whose(&name, seen, ours, out),
             Input::Guarded(result, gone) => self.guarded(result, gone, out),
-            Input::Turn(turn) => self.turn(turn, out),
+            Input::Conversion(turn) => self.turn(turn, out),
             Input::TakeBack => self.take_back(out),
             Input::Created(result) => self.writer_created(result, out),
             Input::Found(nodes) => self.writer_found(nodes, out),
@@ -318,25 +318,25 @@ impl Contender {
         self.held_leave(out);
     }
 
-    fn turn(&mut self, turn: Turn, out: &mut Vec<Action>) {
+    fn turn(&mut self, turn: Conversion, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         if held.way != Way::Steady {
             return;
         }
         match turn {
-            Turn::Up if held.writer.is_some() => {
-                out.push(Action::Say(Say::Turned { number: held.number }))
+            Conversion::Upgrade if held.writer.is_some() => {
+                out.push(Action::Say(Say::Converted { number: held.number }))
             }
-            Turn::Up => {
+            Conversion::Upgrade => {
                 held.way = Way::Creating;
                 out.push(Action::CreateWriter);
             }
-            Turn::Back if tag(&held.node).is_some_and(Tag::is_shared) => {
+            Conversion::Revert if tag(&held.node).is_some_and(Tag::is_shared) => {
                 held.way = Way::Numbering { turn };
                 out.push(Action::Number { node: held.node.name.clone(), before: None });
             }
-            Turn::Back | Turn::Down => {
-                let upgradable = turn == Turn::Back;
+            Conversion::Revert | Conversion::Downgrade => {
+                let upgradable = turn == Conversion::Revert;
                 held.way = Way::Making { upgradable };
                 out.push(Action::CreateReader { seq: held.node.seq, upgradable });
             }
@@ -361,7 +361,7 @@ impl Contender {
             Err(code) => {
                 held.way = Way::Steady;
                 if !self.leaving {
-                    held.came_to(Say::TurnRefused(code), out);
+                    held.came_to(Say::ConversionRefused(code), out);
                 }
             }
         }
@@ -381,7 +381,7 @@ impl Contender {
         };
         match std::mem::replace(&mut held.way, Way::Steady) {
             Way::Numbering { turn } => {
-                if turn == Turn::Back {
+                if turn == Conversion::Revert {
                     held.stop_writing(out);
                 }
             }
@@ -396,20 +396,20 @@ impl Contender {
             }
         }
         held.number = number;
-        held.came_to(Say::Turned { number }, out);
+        held.came_to(Say::Converted { number }, out);
     }
 
     /// The server does not give a new number: everything stays as it was.
     pub(super) fn not_turned(&mut self, code: Code, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         match std::mem::replace(&mut held.way, Way::Steady) {
-            Way::Looking | Way::Guarding | Way::Numbering { turn: Turn::Up } => {
+            Way::Looking | Way::Guarding | Way::Numbering { turn: Conversion::Upgrade } => {
                 _ = held.stop_writing(out)
             }
             Way::Replacing { reader } => held.leave_over(reader.name, out),
             _ => {}
         }
-        held.came_to(Say::TurnRefused(code), out);
+        held.came_to(Say::ConversionRefused(code), out);
     }
 
     fn take_back(&mut self, out: &mut Vec<Action>) {
@@ -420,7 +420,7 @@ impl Contender {
             Way::Creating
             | Way::Making { .. }
             | Way::Replacing { .. }
-            | Way::Numbering { turn: Turn::Back | Turn::Down } => {
+            | Way::Numbering { turn: Conversion::Revert | Conversion::Downgrade } => {
                 held.taking_back = true;
             }
             Way::Steady
@@ -429,7 +429,7 @@ impl Contender {
             | Way::Asking { .. }
             | Way::Checking { .. }
             | Way::Guarding
-            | Way::Numbering { turn: Turn::Up } => {
+            | Way::Numbering { turn: Conversion::Upgrade } => {
                 held.way = Way::Steady;
                 held.taking_back = held.stop_writing(out);
                 if !held.taking_back {

@@ -18,13 +18,13 @@
 //! moved on, lists before it holds, and takes a later one, too.
 
 mod about;
+mod convert;
 mod held;
 mod leases;
-mod leaving;
 mod look;
 mod permits;
 mod prefixes;
-mod upgrading;
+mod release;
 mod waiting;
 mod words;
 
@@ -34,11 +34,11 @@ mod tests;
 use std::collections::BTreeSet;
 
 use self::held::Held;
-use self::leaving::{Deleting, Then};
 use self::permits::Queueing;
 use self::prefixes::Suspecting;
+use self::release::{Deleting, Then};
 use self::waiting::Waiting;
-pub(super) use self::words::{Action, Input, Listing, Node, OwnSeen, Say, Seen, Turn, Want};
+pub(super) use self::words::{Action, Conversion, Input, Listing, Node, OwnSeen, Say, Seen, Want};
 use super::layout::Child;
 use super::proto::Code;
 
@@ -174,7 +174,7 @@ impl Contender {
             Input::Proven => self.proven(out),
             Input::Happened { name, deleted } => self.happened(&name, deleted, out),
             Input::Leave => self.leave(out),
-            Input::Turn(_) => out.push(Action::Say(Say::TurnRefused(Code::NO_NODE))),
+            Input::Conversion(_) => out.push(Action::Say(Say::ConversionRefused(Code::NO_NODE))),
             Input::TakeBack => out.push(Action::Say(Say::TakenBack)),
             Input::LimitStored(result) => self.limit_stored(result, out),
             Input::LimitChanged => self.limit_changed(out),

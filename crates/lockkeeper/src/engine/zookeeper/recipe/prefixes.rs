@@ -10,7 +10,7 @@
 //! A holder keeps what it has when a stranger comes later: losing the hold would not keep the
 //! stranger out.
 
-use super::leaving::Then;
+use super::release::Then;
 use super::words::{Action, Node, Seen};
 use super::{Contender, Phase};
 use crate::engine::zookeeper::layout::{Child, Tag};

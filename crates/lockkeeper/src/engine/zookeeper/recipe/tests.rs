@@ -149,14 +149,14 @@ fn two_in_line_on_servers_that_lag_in_every_history_with_a_lost_link_or_a_sessio
 
 #[test]
 fn conversions_on_servers_that_lag_in_every_history() {
-    let up = &[Input::Turn(Turn::Up), Input::Leave];
+    let up = &[Input::Conversion(Conversion::Upgrade), Input::Leave];
     explore(
         World::new(&[(Want::Upgradable, false, up), (Want::Exclusive, false, LEAVE)], 0).with_lag(),
     );
     explore(
         World::new(&[(Want::Upgradable, false, up), (Want::Shared, false, LEAVE)], 0).with_lag(),
     );
-    let back = &[Input::Turn(Turn::Back), Input::Leave];
+    let back = &[Input::Conversion(Conversion::Revert), Input::Leave];
     explore(
         World::new(&[(Want::Exclusive, false, back), (Want::Upgradable, false, LEAVE)], 0)
             .with_lag(),
@@ -165,8 +165,12 @@ fn conversions_on_servers_that_lag_in_every_history() {
 
 #[test]
 fn everybody_at_once_on_servers_that_lag_in_many_long_histories() {
-    let up_and_back =
-        &[Input::Turn(Turn::Up), Input::Turn(Turn::Back), Input::Turn(Turn::Down), Input::Leave];
+    let up_and_back = &[
+        Input::Conversion(Conversion::Upgrade),
+        Input::Conversion(Conversion::Revert),
+        Input::Conversion(Conversion::Downgrade),
+        Input::Leave,
+    ];
     let all: [(Want, bool, &[Input]); 4] = [
         (Want::Upgradable, false, up_and_back),
         (Want::Exclusive, false, LEAVE),
@@ -208,20 +212,32 @@ fn three_in_line_in_many_histories() {
 
 #[test]
 fn an_upgrade_beside_a_reader_and_before_a_writer_in_every_history() {
-    let up = &[Input::Turn(Turn::Up), Input::Turn(Turn::Back), Input::Leave];
+    let up = &[
+        Input::Conversion(Conversion::Upgrade),
+        Input::Conversion(Conversion::Revert),
+        Input::Leave,
+    ];
     explore(World::new(&[(Want::Upgradable, false, up), (Want::Exclusive, false, LEAVE)], 0));
-    let up = &[Input::Turn(Turn::Up), Input::Leave];
+    let up = &[Input::Conversion(Conversion::Upgrade), Input::Leave];
     explore(World::new(&[(Want::Upgradable, false, up), (Want::Shared, false, LEAVE)], 0));
     explore(World::new(&[(Want::Upgradable, false, up), (Want::Upgradable, false, LEAVE)], 0));
 }
 
 #[test]
 fn an_upgrade_before_a_writer_that_leaves_and_a_reader_behind_it_in_many_histories() {
-    let up = &[Input::Turn(Turn::Up), Input::Leave];
-    let up_and_back =
-        &[Input::Turn(Turn::Up), Input::Turn(Turn::Back), Input::Turn(Turn::Up), Input::Leave];
-    let up_and_taken_back =
-        &[Input::Turn(Turn::Up), Input::TakeBack, Input::Turn(Turn::Up), Input::Leave];
+    let up = &[Input::Conversion(Conversion::Upgrade), Input::Leave];
+    let up_and_back = &[
+        Input::Conversion(Conversion::Upgrade),
+        Input::Conversion(Conversion::Revert),
+        Input::Conversion(Conversion::Upgrade),
+        Input::Leave,
+    ];
+    let up_and_taken_back = &[
+        Input::Conversion(Conversion::Upgrade),
+        Input::TakeBack,
+        Input::Conversion(Conversion::Upgrade),
+        Input::Leave,
+    ];
     for script in [up as &[Input], up_and_back, up_and_taken_back] {
         let world = World::new(
             &[
@@ -240,14 +256,18 @@ fn an_upgrade_before_a_writer_that_leaves_and_a_reader_behind_it_in_many_histori
 
 #[test]
 fn a_writer_waits_for_one_that_becomes_a_reader_in_every_history() {
-    let down = &[Input::Turn(Turn::Down), Input::Leave];
+    let down = &[Input::Conversion(Conversion::Downgrade), Input::Leave];
     explore(World::new(&[(Want::Upgradable, false, down), (Want::Exclusive, false, LEAVE)], 0));
     // With Curator's names it is known that a reader may stay behind the writer.
     explore(
         World::new(&[(Want::Exclusive, false, down), (Want::Exclusive, false, LEAVE)], 0)
             .with_kazoos_names(),
     );
-    let up_and_down = &[Input::Turn(Turn::Up), Input::Turn(Turn::Down), Input::Leave];
+    let up_and_down = &[
+        Input::Conversion(Conversion::Upgrade),
+        Input::Conversion(Conversion::Downgrade),
+        Input::Leave,
+    ];
     let world = World::new(
         &[
             (Want::Upgradable, false, up_and_down),
@@ -262,11 +282,11 @@ fn a_writer_waits_for_one_that_becomes_a_reader_in_every_history() {
 
 #[test]
 fn a_conversion_asked_for_while_the_link_is_down_in_every_history() {
-    let up = &[Input::Turn(Turn::Up), Input::Leave];
+    let up = &[Input::Conversion(Conversion::Upgrade), Input::Leave];
     explore(World::new(&[(Want::Upgradable, false, up)], 2));
-    let down = &[Input::Turn(Turn::Down), Input::Leave];
+    let down = &[Input::Conversion(Conversion::Downgrade), Input::Leave];
     explore(World::new(&[(Want::Upgradable, false, down)], 2));
-    let taken_back = &[Input::Turn(Turn::Up), Input::TakeBack, Input::Leave];
+    let taken_back = &[Input::Conversion(Conversion::Upgrade), Input::TakeBack, Input::Leave];
     explore(World::new(&[(Want::Upgradable, false, taken_back)], 2));
 }
 
@@ -279,10 +299,13 @@ fn an_upgrade_that_may_not_look_is_refused_and_leaves_nothing() {
     step(Input::Created(Ok(Node::new(reader.clone(), 0, Some(2)))));
     step(listed(&[&reader]));
     assert_eq!(step(Input::Proven), [Action::Say(Say::Granted { number: 2 })]);
-    assert_eq!(step(Input::Turn(Turn::Up)), [Action::CreateWriter]);
+    assert_eq!(step(Input::Conversion(Conversion::Upgrade)), [Action::CreateWriter]);
     step(Input::Created(Ok(Node::new(writer.clone(), 1, Some(3)))));
     let refused = step(Input::Listed(Err(Code::NO_AUTH)));
-    assert_eq!(refused, [Action::Delete(writer), Action::Say(Say::TurnRefused(Code::NO_AUTH))]);
+    assert_eq!(
+        refused,
+        [Action::Delete(writer), Action::Say(Say::ConversionRefused(Code::NO_AUTH))]
+    );
 }
 
 #[test]
@@ -293,7 +316,7 @@ fn an_upgrade_whose_create_was_lost_is_refused_when_nobody_says_what_became_of_i
     step(Input::Created(Ok(Node::new(reader.clone(), 0, Some(2)))));
     step(listed(&[&reader]));
     step(Input::Proven);
-    step(Input::Turn(Turn::Up));
+    step(Input::Conversion(Conversion::Upgrade));
     step(Input::LinkDown);
     assert_eq!(
         step(Input::LinkUp),
@@ -301,7 +324,7 @@ fn an_upgrade_whose_create_was_lost_is_refused_when_nobody_says_what_became_of_i
     );
     assert_eq!(
         step(Input::Found(Err(Code::THROTTLED))),
-        [Action::Say(Say::TurnRefused(Code::THROTTLED))]
+        [Action::Say(Say::ConversionRefused(Code::THROTTLED))]
     );
     assert_eq!(step(Input::Leave), [Action::Delete(reader)]);
 }
@@ -334,7 +357,7 @@ fn an_upgrade_looks_past_a_writer_that_its_server_shows_and_the_quorum_does_not_
     step(Input::Created(Ok(Node::new(own.clone(), 0, Some(2)))));
     step(listed(&[&own]));
     step(Input::Proven);
-    step(Input::Turn(Turn::Up));
+    step(Input::Conversion(Conversion::Upgrade));
     step(Input::Created(Ok(Node::new(writer.clone(), 3, Some(5)))));
     let all = [&own, &other, &reads, &writer];
     assert_eq!(step(listed(&all)), [Action::Whose(reads.clone())]);
@@ -348,7 +371,10 @@ fn an_upgrade_looks_past_a_writer_that_its_server_shows_and_the_quorum_does_not_
         [Action::Guard { node: guard, behind: vec![other.clone()] }]
     );
     assert_eq!(step(Input::Guarded(Err(Code::NO_NODE), Some(other.clone()))), [Action::List]);
-    assert_eq!(step(listed(&all)), [Action::Watch(reads.clone()), Action::Say(Say::TurnWaits)]);
+    assert_eq!(
+        step(listed(&all)),
+        [Action::Watch(reads.clone()), Action::Say(Say::ConversionWaits)]
+    );
 }
 
 #[test]
@@ -368,7 +394,7 @@ fn an_upgrade_stands_in_for_the_mutex_and_for_the_writer_that_keeps_curators_rea
     step(Input::Created(Ok(Node::new(own.clone(), 0, Some(2)))));
     step(listed(&[&own]));
     step(Input::Proven);
-    step(Input::Turn(Turn::Up));
+    step(Input::Conversion(Conversion::Upgrade));
     step(Input::Created(Ok(Node::new(writer.clone(), 5, Some(7)))));
     let all = [&own, &mutex, &ours, &writes, &last, &writer];
     assert_eq!(
@@ -396,18 +422,27 @@ fn an_upgrade_stands_in_for_the_mutex_and_for_the_writer_that_keeps_curators_rea
 
 #[test]
 fn a_writer_that_becomes_upgradable_and_writes_again_in_every_history() {
-    let down_and_up = &[Input::Turn(Turn::Back), Input::Turn(Turn::Up), Input::Leave];
+    let down_and_up = &[
+        Input::Conversion(Conversion::Revert),
+        Input::Conversion(Conversion::Upgrade),
+        Input::Leave,
+    ];
     explore(World::new(&[(Want::Exclusive, false, down_and_up), (Want::Shared, false, LEAVE)], 0));
-    let down = &[Input::Turn(Turn::Back), Input::Leave];
+    let down = &[Input::Conversion(Conversion::Revert), Input::Leave];
     explore(World::new(&[(Want::Exclusive, false, down), (Want::Exclusive, false, LEAVE)], 1));
     explore(World::new(&[(Want::Exclusive, false, down), (Want::Upgradable, false, LEAVE)], 0));
 }
 
 #[test]
 fn everybody_at_once_in_many_long_histories_with_lost_links() {
-    let up_and_back =
-        &[Input::Turn(Turn::Up), Input::Turn(Turn::Back), Input::Turn(Turn::Down), Input::Leave];
-    let up_and_taken_back = &[Input::Turn(Turn::Up), Input::TakeBack, Input::Leave];
+    let up_and_back = &[
+        Input::Conversion(Conversion::Upgrade),
+        Input::Conversion(Conversion::Revert),
+        Input::Conversion(Conversion::Downgrade),
+        Input::Leave,
+    ];
+    let up_and_taken_back =
+        &[Input::Conversion(Conversion::Upgrade), Input::TakeBack, Input::Leave];
     let world = World::new(
         &[
             (Want::Upgradable, false, up_and_back),

@@ -85,13 +85,13 @@ pub(in super::super) struct OwnSeen {
 
 /// Another way to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in super::super) enum Turn {
+pub(in super::super) enum Conversion {
     /// From upgradable to exclusive.
-    Up,
+    Upgrade,
     /// From exclusive to upgradable: back from an upgrade, or down from a writer.
-    Back,
+    Revert,
     /// From anything to shared.
-    Down,
+    Downgrade,
 }
 
 /// What happens to a claim.
@@ -146,7 +146,7 @@ pub(in super::super) enum Input {
     /// Leave the line, or give the hold back.
     Leave,
     /// Hold in another way.
-    Turn(Turn),
+    Conversion(Conversion),
     /// Take back a turn that waits, or that was made a moment ago.
     TakeBack,
 }
@@ -236,13 +236,13 @@ pub(in super::super) enum Say {
     /// The server does not let us delete our own node.
     Stuck(Code),
     /// It holds in the other way.
-    Turned {
+    Converted {
         number: i64,
     },
     /// The other way has to be waited for.
-    TurnWaits,
+    ConversionWaits,
     /// It holds as before.
-    TurnRefused(Code),
+    ConversionRefused(Code),
     /// The turn is taken back, or there was none.
     TakenBack,
 }

@@ -1,16 +1,10 @@
-//! Lost replies, lost links, lost sessions, lost servers.
-
-use lockkeeper_lab::engines::zookeeper::proxy::{Proxy, op};
-use lockkeeper_lab::engines::zookeeper::server::Ensemble;
+//! Lost links, lost sessions, lost directories.
 
 use super::*;
-use crate::clock::Ticks;
-use crate::engine::zookeeper::layout::{Layout, Tag};
 use crate::engine::zookeeper::proto::Happened;
 use crate::engine::zookeeper::wire::{dial, poll_write};
-use crate::id::LeaseId;
-
-const LAYOUTS: [&str; 3] = ["layout=curator", "layout=kazoo", "layout=plain"];
+use crate::words::clock::Ticks;
+use crate::words::id::LeaseId;
 
 /// Ends a client's session behind its back, as an operator or another program with its password
 /// could.
@@ -132,134 +126,6 @@ fn z1_a_hold_that_is_given_back_after_its_session_was_over_is_not_called_freed()
 }
 
 #[test]
-fn z2_a_create_whose_reply_is_lost_is_found_again() {
-    run(async {
-        let place = Place::new().await;
-        for layout in LAYOUTS {
-            let (proxy, one) = place.client_behind_a_proxy(layout).await;
-            let name = layout.replace('=', "-");
-            one.lock(&claim(&format!("{name}/warm"))).await;
-            proxy.lose_reply_to(op::CREATE);
-            let a = claim(&name);
-            one.lock(&a).await;
-            assert!(proxy.has_struck());
-            let contenders = one.children(&name).await.into_iter().filter(|n| n != "warm").count();
-            assert_eq!(contenders, 1, "one node, not a ghost before it: {layout}");
-            assert!(matches!(one.release(&a).await, End::Freed));
-            assert_eq!(one.children(&name).await, ["warm"]);
-        }
-    });
-}
-
-#[test]
-fn z2_a_lost_create_leaves_the_locks_below_its_name_alone() {
-    run(async {
-        let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("layout=plain&prefix=").await;
-        let (below, a) = (claim("stock/sku-42"), claim("stock"));
-        one.lock(&below).await;
-        proxy.lose_reply_to(op::CREATE);
-        one.lock(&a).await;
-        assert!(proxy.has_struck());
-        assert!(matches!(one.release(&below).await, End::Freed), "its node is its own");
-        assert!(matches!(one.release(&a).await, End::Freed));
-    });
-}
-
-#[test]
-fn a_create_that_never_arrived_is_sent_again() {
-    run(async {
-        let place = Place::new().await;
-        for layout in LAYOUTS {
-            let (proxy, one) = place.client_behind_a_proxy(layout).await;
-            proxy.cut_before(op::CREATE);
-            let a = claim(&layout.replace('=', "-"));
-            one.lock(&a).await;
-            assert!(proxy.has_struck());
-            assert!(matches!(one.release(&a).await, End::Freed));
-        }
-    });
-}
-
-#[test]
-fn a_withdrawal_while_the_create_is_in_doubt_leaves_nothing() {
-    run(async {
-        let place = Place::new().await;
-        let two = place.client().await;
-        for layout in LAYOUTS {
-            let (proxy, one) = place.client_behind_a_proxy(layout).await;
-            let name = layout.replace('=', "-");
-            one.release(&{
-                let warm = claim(&name);
-                one.lock(&warm).await;
-                warm
-            })
-            .await;
-            proxy.lose_reply_to(op::CREATE);
-            let a = claim(&name);
-            let attempt = one.engine.attempt(&a, Line::Join);
-            until("the reply is lost", || async {
-                proxy.has_struck() && two.children(&name).await.len() == 1
-            })
-            .await;
-            assert!(matches!(one.withdraw(&a).await, End::Freed));
-            drop(answer(attempt).await);
-            assert!(two.children(&name).await.is_empty(), "{layout}");
-        }
-    });
-}
-
-#[test]
-fn g7_a_delete_whose_reply_is_lost_was_a_release() {
-    run(async {
-        let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("").await;
-        let two = place.client().await;
-        let (a, b) = (claim("x"), claim("x"));
-        one.lock(&a).await;
-        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
-        proxy.lose_reply_to(op::DELETE);
-        assert!(matches!(one.release(&a).await, End::Freed));
-        two.granted(b.id).await;
-        assert_eq!(two.children("x").await.len(), 1, "only its own node was deleted");
-    });
-}
-
-#[test]
-fn g6_a_request_that_is_held_up_locks_for_nobody_who_has_left() {
-    run(async {
-        let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("request_timeout=300ms").await;
-        let two = place.client().await;
-        proxy.hold_requests(true);
-        let a = claim("x");
-        assert!(matches!(one.join(&a).await, Attempt::Unknown(_)), "R4: it may have happened");
-        assert!(matches!(one.withdraw(&a).await, End::Unknown(_)));
-        proxy.hold_requests(false);
-        until("it is gone", || async { one.engine.shared().unwrap().lock().claims.is_empty() })
-            .await;
-        assert!(two.children("x").await.is_empty());
-        // Without a link nothing is sent at all, and that is certain.
-        proxy.close();
-        one.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
-        let b = claim("x");
-        assert_eq!(failed(one.join(&b).await).kind(), crate::ErrorKind::Unreachable);
-        let late =
-            Claim { give_up: Some(one.clock.now().plus(Duration::from_millis(50))), ..claim("x") };
-        let attempt = one.engine.attempt(&late, Line::Join);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        proxy.open();
-        until("the link is back", || async { one.engine.shared().unwrap().lock().up }).await;
-        assert_eq!(
-            failed(answer(attempt).await).kind(),
-            crate::ErrorKind::TimedOut,
-            "the caller had left when the link came back"
-        );
-        assert!(two.children("x").await.is_empty());
-    });
-}
-
-#[test]
 fn z3_a_node_of_an_ended_session_is_never_taken_for_ours() {
     run(async {
         let place = Place::new().await;
@@ -306,36 +172,6 @@ fn a_hold_survives_a_lost_link_and_an_event_missed_meanwhile_is_found() {
         assert!(matches!(one.release(&a).await, End::Freed));
         wait_link.open();
         two.granted(b.id).await;
-    });
-}
-
-#[test]
-fn r10_the_net_deletes_nodes_of_the_session_that_no_claim_knows() {
-    run(async {
-        let place = Place::new().await;
-        let [one, two] = place.clients("").await;
-        let (a, b, others) = (claim("x"), claim("x"), claim("x"));
-        // As creates that a slow server passed on too late: one of a claim that is over, one of the
-        // claim itself.
-        one.lock(&others).await;
-        for id in [a.id, b.id] {
-            let path = format!("{}/{}", one.path("x"), Layout::Curator.prefix(Tag::Lock, id));
-            one.create(&path, b"", Create::EphemeralSequential).await;
-        }
-        assert!(matches!(one.release(&others).await, End::Freed));
-        assert!(matches!(one.join(&b).await, Attempt::InLine(_)));
-        assert!(matches!(two.join(&others).await, Attempt::InLine(_)));
-        assert!(one.is_quiet_about(b.id));
-        assert!(matches!(
-            answer(two.engine.recheck(&[others.id])).await[..],
-            [Standing::InLine(_)]
-        ));
-        assert_eq!(one.children("x").await.len(), 4, "another session's nodes are none of ours");
-        answer(one.engine.recheck(&[b.id])).await;
-        one.granted(b.id).await;
-        assert_eq!(one.children("x").await.len(), 2, "both claims stand");
-        assert!(matches!(one.release(&b).await, End::Freed));
-        two.granted(others.id).await;
     });
 }
 
@@ -453,70 +289,6 @@ fn z10_what_an_old_connection_still_had_to_say_is_not_heard() {
         assert!(matches!(one.release(&a).await, End::Freed));
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(two.children("x").await.is_empty());
-    });
-}
-
-#[test]
-fn z5_a_hold_and_a_place_live_through_the_loss_of_the_leader() {
-    run(async {
-        let mut ensemble = Ensemble::start(3, &Settings::default()).unwrap();
-        let all = ensemble.addresses();
-        let one = Client::open(&format!("zk://{all}?session_timeout=10s")).await.unwrap();
-        let two = Client::open(&format!("zk://{all}?session_timeout=10s")).await.unwrap();
-        let (a, b) = (claim("x"), claim("x"));
-        let first = one.lock(&a).await;
-        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
-        for _ in 0..2 {
-            let leader = ensemble.leader().expect("somebody leads");
-            ensemble.servers[leader].kill().unwrap();
-            until("somebody else leads and both are back", || async {
-                let alive = ensemble.leader().is_some();
-                let up = |c: &Client| c.engine.shared().unwrap().lock().up;
-                alive && up(&one) && up(&two)
-            })
-            .await;
-            let rechecked = one.recheck(&a).await;
-            assert!(matches!(rechecked, Standing::Held(_)), "{rechecked:?}");
-            assert!(two.is_quiet_about(b.id));
-            ensemble.servers[leader].restart_without_waiting().unwrap();
-            until("it serves again", || async { ensemble.servers[leader].mode().is_some() }).await;
-        }
-        assert!(matches!(one.release(&a).await, End::Freed));
-        let second = two.granted(b.id).await;
-        assert!(number(&second) > number(&first), "tokens rise over an election");
-    });
-}
-
-#[test]
-fn z4_a_follower_that_lags_behind_shows_nobody_a_free_lock() {
-    run(async {
-        let ensemble = Ensemble::start(3, &Settings::default()).unwrap();
-        let leader = ensemble.leader().unwrap();
-        let follower = (0..3).find(|s| *s != leader).unwrap();
-        let at = |server: usize| {
-            format!("zk://{}?session_timeout=8s", ensemble.servers[server].address())
-        };
-        let (one, two) =
-            (Client::open(&at(leader)).await.unwrap(), Client::open(&at(follower)).await.unwrap());
-        for round in 0..3 {
-            let (a, b) = (claim("x"), claim("x"));
-            // The follower sleeps while the lock is taken, and then answers a session that has seen
-            // nothing of it.
-            ensemble.servers[follower].pause().unwrap();
-            one.lock(&a).await;
-            let attempt = two.engine.attempt(&b, if round == 1 { Line::Try } else { Line::Join });
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            ensemble.servers[follower].resume().unwrap();
-            let answered = answer(attempt).await;
-            assert!(!matches!(answered, Attempt::Granted(_)), "{answered:?}");
-            assert!(matches!(one.release(&a).await, End::Freed));
-            if round == 1 {
-                two.withdraw(&b).await;
-            } else {
-                two.granted(b.id).await;
-                two.release(&b).await;
-            }
-        }
     });
 }
 

@@ -2,20 +2,23 @@
 //! runtime of the test's.
 
 mod barriers;
-mod conversions;
-mod doubts;
+mod convert;
 mod faults;
 mod gates;
-mod input;
 mod leases;
 mod lend;
+mod lost_replies;
+mod lost_servers;
 mod margins;
-mod mutex;
-mod nets;
-mod others;
+pub(super) mod model;
+mod mutual;
 mod partition;
+mod permits;
 mod prefixes;
-mod semaphores;
+mod recheck;
+mod refusals;
+mod shared;
+mod stale;
 mod steps;
 mod tls;
 mod writes;
@@ -33,18 +36,18 @@ use tokio::sync::Notify;
 use super::options::Options;
 use super::proto::{Create, Reply, Request};
 use super::state::Fault;
-use super::{ZooKeeper, read};
-use crate::claim::{Claim, Entry, Identity, Mode, Through};
-use crate::clock::Clock;
+use super::{ZooKeeper, inspect};
 use crate::engine::{
     Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query,
     Spawner, Standing, Which,
 };
-use crate::error::{Error, Result};
-use crate::id::ClaimId;
-use crate::lost::Lost;
-use crate::name::{Kind, Name};
-use crate::url::EngineUrl;
+use crate::open::url::EngineUrl;
+use crate::words::claim::{Claim, Entry, Identity, Mode, Through};
+use crate::words::clock::Clock;
+use crate::words::error::{Error, Result};
+use crate::words::id::ClaimId;
+use crate::words::lost::Lost;
+use crate::words::name::{Kind, Name};
 
 /// How long anything may take that should happen at once; the machine may be busy.
 const SOON: Duration = Duration::from_secs(20);
@@ -295,7 +298,7 @@ impl Client {
     }
 
     pub(super) async fn ask(&self, request: Request) -> std::result::Result<Reply, Fault> {
-        read::ask(&self.engine.shared().unwrap(), request).await
+        inspect::ask(&self.engine.shared().unwrap(), request).await
     }
 
     pub(super) fn path(&self, name: &str) -> String {

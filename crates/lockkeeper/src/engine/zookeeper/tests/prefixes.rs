@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::engine::HoldId;
-use crate::error::ErrorKind;
-use crate::locks::Locks;
+use crate::open::locks::Locks;
+use crate::words::error::ErrorKind;
 
 /// Prefixes of a URL, nodes that stand there already, and the options that the error names.
 const MIXED: [(&str, &str, &str); 9] = [
@@ -222,7 +222,10 @@ fn r10_the_net_takes_a_place_back_when_a_stranger_has_come() {
         admin.create(&admin.path("x/config"), b"", Create::Persistent).await;
         assert!(matches!(two.recheck(&b).await, Standing::InLine(_)));
         admin.create(&admin.path("x/Lock"), b"them", Create::EphemeralSequential).await;
-        two.recheck(&b).await;
+        // While the machine still reads the directory the net leaves it alone.
+        while two.is_quiet_about(b.id) {
+            two.recheck(&b).await;
+        }
         assert_eq!(two.refused(b.id).await.kind(), ErrorKind::InvalidArgument);
         assert!(matches!(one.recheck(&a).await, Standing::Held(_)), "whoever holds keeps it");
         assert_eq!(

@@ -1,9 +1,9 @@
 //! The session's state, stepped by hand: what takes too many nodes, or a server that refuses at the
 //! right time.
 
-use super::super::alive::Alive;
 use super::super::claims::Step;
 use super::super::layout::Tag;
+use super::super::liveness::Alive;
 use super::super::proto::{Code, SessionKey, Stat};
 use super::super::state::State;
 use super::*;

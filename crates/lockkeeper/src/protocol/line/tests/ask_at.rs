@@ -48,6 +48,27 @@ fn r10_a_place_asks_at_the_time_that_its_last_answer_said_and_keeps_its_place() 
 }
 
 #[test]
+fn r10_an_answer_that_is_read_behind_a_newer_one_does_not_put_off_a_question_that_is_due() {
+    // The place asks at its time, and the net beside it, or a wake-up before the first is read.
+    for woken in [false, true] {
+        let (mut b, id) = Bench::asking(1_000);
+        assert_eq!(b.at(1_000, Event::Timer), [Action::Recheck(id)]);
+        if woken {
+            assert!(matches!(b.at(1_010, Event::Wake { claim: id })[..], [Action::Attempt(_)]));
+        }
+        b.at(1_020, told(id, 4_000));
+        // The one answer says that the lock may be free by now, and the other does not know of it.
+        b.at(1_030, in_line(id, Some(1_030)));
+        b.at(1_040, in_line(id, Some(6_040)));
+        b.at(1_040, told(id, 5_000));
+        assert_eq!(b.at(1_040, Event::Timer), [Action::Recheck(id)]);
+        b.at(1_050, in_line(id, Some(6_050)));
+        assert_eq!(b.at(3_999, Event::Timer), [], "asked once");
+        assert_eq!(b.at(4_000, Event::Timer), [Action::Recheck(id)], "what it was told counts");
+    }
+}
+
+#[test]
 fn r10_a_question_that_is_not_answered_is_repeated_after_a_pause() {
     let (mut b, id) = Bench::asking(1_000);
     assert_eq!(b.at(1_000, Event::Timer), [Action::Recheck(id)]);

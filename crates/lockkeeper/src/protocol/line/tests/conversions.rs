@@ -27,6 +27,22 @@ fn an_upgrade_gives_a_new_token_and_a_dropped_one_changes_nothing() {
 }
 
 #[test]
+fn r10_an_upgrade_that_is_woken_is_asked_about_at_once() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Upgradable);
+    b.step(Event::Convert { seq: one, id: ClaimId(500), to: Mode::Exclusive, give_up: None });
+    let wake = || Event::Wake { claim: ClaimId(500) };
+    // The hint may be older than the answer under way, or newer: it is asked again.
+    assert_eq!(b.step(wake()), [Action::Recheck(ClaimId(500))]);
+    b.step(Event::Answered { claim: ClaimId(500), answer: Answered::InLine { ask_at: None } });
+    assert_eq!(b.step(wake()), [Action::Recheck(ClaimId(500))]);
+    b.step(Event::CancelConvert { seq: one });
+    assert_eq!(b.step(wake()), [], "it is being left");
+    b.step(Event::Withdrawn { claim: ClaimId(500), known: true });
+    assert_eq!(b.step(wake()), [], "nobody asks for it any more");
+}
+
+#[test]
 fn an_upgrade_asked_for_while_the_one_before_is_being_left_waits_until_that_is_undone() {
     let mut b = Bench::new();
     let one = b.held(Mode::Upgradable);

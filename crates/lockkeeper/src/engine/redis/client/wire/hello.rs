@@ -1,12 +1,12 @@
 //! What is said first on a fresh connection, and what the server answers to it.
 
+use super::super::super::describe::Facts;
 use super::super::super::errors;
-use super::super::super::facts::Facts;
 use super::super::pipe::{Broken, Pipe};
 use super::super::resp::{Command, Value};
 use super::{Link, Tracking};
-use crate::clock::unix_us;
-use crate::error::{Error, Result};
+use crate::words::clock::unix_us;
+use crate::words::error::{Error, Result};
 
 impl Link {
     /// A connection that ended before the server said anything.
@@ -17,14 +17,15 @@ impl Link {
                 "the server at {at} wants a client certificate: name it with tls_cert=FILE and \
                  tls_key=FILE"
             );
-            return Error::new(crate::error::ErrorKind::Refused, text);
+            return Error::new(crate::words::error::ErrorKind::Refused, text);
         }
         // A TLS alert, or the end of the connection: that is how a TLS port takes a plain greeting.
         let tls_port = self.options.tls.is_none()
             && (why.contains("\\u{15}")
                 || ["closed the connection", "reset by peer"].iter().any(|end| why.contains(end)));
         if tls_port {
-            errors::unreachable(at, format_args!("{why}; if it wants TLS, use rediss://"))
+            let tls = self.options.spelling.tls;
+            errors::unreachable(at, format_args!("{why}; if it wants TLS, {tls}"))
         } else {
             errors::unreachable(at, why)
         }
@@ -52,6 +53,12 @@ impl Link {
         let required = commands.len();
         commands.push(("INFO", Command::new(["INFO"])));
         commands.push(("CONFIG", Command::new(["CONFIG", "GET", "appendfsync"])));
+        if options.scattered() {
+            commands.push(("CLUSTER", Command::new(["CLUSTER", "MYID"])));
+        }
+        if let Some(key) = &options.marker {
+            commands.push(("HMGET", Command::new(["HMGET", key, "run", "max_ttl", "clock_skew"])));
+        }
         let tracks = self.lock().tracks.clone();
         if let Some(tracks) = &tracks {
             let on = Command::new(["CLIENT", "TRACKING", "ON", "NOLOOP"]);
@@ -83,6 +90,10 @@ impl Link {
                 }
                 // What it says first is enough to know a server that can never do.
                 value if at == 0 => {
+                    // Any other program may answer with what a script answers, too: a bare number.
+                    if value.pairs().is_empty() {
+                        return Err(errors::garbage(options));
+                    }
                     Facts::read(&value, &Value::Nil, &Value::Nil).check(options)?;
                     greeting = value;
                 }
@@ -94,6 +105,9 @@ impl Link {
             // seconds.
             values.pop();
         }
+        let marker = options.marker.as_ref().and_then(|_| values.pop());
+        // Where it is denied, only a server that is no node at all is known for a stranger.
+        let id = options.scattered().then(|| values.pop()).flatten();
         let fsync = values.pop().unwrap_or(Value::Nil);
         let info = values.pop().unwrap_or(Value::Nil);
         let mut facts = Facts::read(&greeting, &info, &fsync);
@@ -103,8 +117,24 @@ impl Link {
             facts.time = Some((seconds.saturating_mul(1_000_000).saturating_add(micros), before));
             facts.read_at_us = read_at_us;
         }
+        if let Some([run, max_ttl, clock_skew]) = marker.as_ref().map(Value::items) {
+            let text = |value: &Value| value.text().map(str::to_owned);
+            facts.marker = [run, max_ttl, clock_skew].map(text);
+        }
         facts.heard = self.clock.now();
         facts.check(options)?;
+        #[cfg(feature = "cluster")]
+        if let Some(slots) = &options.slots
+            && id
+                .as_ref()
+                .and_then(Value::text)
+                .is_some_and(|id| slots.is_other(&options.address, id))
+        {
+            slots.doubt();
+            return Err(errors::another_node(&options.address));
+        }
+        #[cfg(not(feature = "cluster"))]
+        drop(id);
         Ok(facts)
     }
 }

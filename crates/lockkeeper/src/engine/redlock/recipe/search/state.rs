@@ -2,15 +2,17 @@
 //! follow.
 
 use super::super::super::floor::{Told, floor};
-use super::super::{Action, Event, Other, Outcome, Recipe, Rules, Said, Silent, Verb};
+use super::super::{Action, Event, Other, Outcome, Rank, Recipe, Rules, Said, Silent, Verb};
 use super::{Flaw, IN_TIME, MEMBERS, STEP, TICKS, TTL, World};
-use crate::clock::Ticks;
-use crate::id::ClaimId;
 use crate::protocol::lease::{Drift, deadline};
+use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Record {
     client: usize,
+    /// The clock when it was first asked for.
+    first: u64,
     round: u64,
     number: u64,
     until: Ticks,
@@ -18,7 +20,8 @@ struct Record {
 
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 struct Member {
-    record: Option<Record>,
+    /// Of each client.
+    records: [Option<Record>; 2],
     counts_at: Ticks,
     /// How often it has started.
     run: u8,
@@ -28,6 +31,12 @@ struct Member {
 }
 
 impl Member {
+    fn forget_old(&mut self, now: Ticks) {
+        for record in &mut self.records {
+            *record = record.take().filter(|record| record.until > now);
+        }
+    }
+
     fn known(&self) -> u64 {
         self.last.max(self.floor)
     }
@@ -53,6 +62,8 @@ struct Client {
     number: u64,
     /// The last number that it proposed.
     proposed: u64,
+    /// What anybody was told before it asked, where locks are taken away.
+    told: u64,
     /// The round whose time may end.
     due: Option<u64>,
     left: bool,
@@ -66,10 +77,13 @@ pub(super) struct State {
     requests: Vec<Request>,
     steps: u8,
     restarts: u8,
+    forces: u8,
     /// Floors on their way: for which member, which run of it, the floor.
     floors: Vec<(usize, u8, u64)>,
     /// The greatest number that anybody was told, and whether a later one was not above it.
     told: u64,
+    /// The same of those that hold alone.
+    told_alone: u64,
     back: bool,
 }
 
@@ -81,6 +95,8 @@ impl Client {
             drift: Drift::default(),
             patience: STEP,
             long_patience: STEP,
+            names_giver: true,
+            stands: world.stands,
         };
         Self {
             machine: Recipe::new(id(client), rules, false),
@@ -89,6 +105,7 @@ impl Client {
             until: None,
             number: 0,
             proposed: 0,
+            told: 0,
             due: None,
             left: false,
         }
@@ -109,8 +126,10 @@ impl State {
             requests: Vec::new(),
             steps: world.steps,
             restarts: world.restarts,
+            forces: world.forces,
             floors: Vec::new(),
             told: 0,
+            told_alone: 0,
             back: false,
         }
     }
@@ -127,7 +146,9 @@ impl State {
         let number = clock.max(self.clients[client].proposed + 1);
         self.clients[client].asks -= 1;
         self.clients[client].proposed = number;
-        self.step(client, Event::Ask { now: self.now, silent: Silent::default(), number }, world);
+        self.clients[client].told = if world.forces > 0 { self.told } else { 0 };
+        let silent = Silent::default();
+        self.step(client, Event::Ask { now: self.now, silent, number, clock: number }, world);
     }
 
     /// All that a client has sent is carried out by these members and read at once.
@@ -161,10 +182,21 @@ impl State {
     }
 
     /// A client was told that it holds.
-    fn granted(&mut self, client: usize, number: u64) {
+    fn granted(&mut self, client: usize, number: u64, world: &World) {
         let again = self.clients[client].number == number;
-        self.back |= if again { number < self.told } else { number <= self.told };
+        let told = if world.forces > 0 { self.clients[client].told } else { self.told };
+        let others = self.clients.iter().enumerate().filter(|(other, _)| *other != client);
+        let alone = !world.shared[client];
+        // What readers were told need not be below what another reader is told.
+        let told = if alone { told } else { self.told_alone };
+        self.back |= if again { number < told } else { number <= told };
+        self.back |= others
+            .map(|(other, theirs)| (alone || !world.shared[other], theirs.number))
+            .any(|(counts, theirs)| counts && theirs == number);
         self.told = self.told.max(number);
+        if alone {
+            self.told_alone = self.told_alone.max(number);
+        }
         self.clients[client].number = number;
     }
 
@@ -192,7 +224,7 @@ impl State {
                 Action::Done(outcome) => {
                     self.clients[client].due = None;
                     if let Outcome::Granted { number, .. } = outcome {
-                        self.granted(client, number);
+                        self.granted(client, number, world);
                     }
                     self.clients[client].until = match outcome {
                         Outcome::Granted { since, .. } | Outcome::Renewed { since } => {
@@ -213,16 +245,22 @@ impl State {
         let Request { client, member, verb, round, number, not_after } = self.requests.remove(at);
         let now = self.now;
         let there = &mut self.members[member];
-        if there.record.as_ref().is_some_and(|record| record.until <= now) {
-            there.record = None;
-        }
+        there.forget_old(now);
         let counts = there.counts_at <= now && there.admitted;
         let (until, known) = (now.plus(TTL), there.known());
-        let said = match (verb, &mut there.record) {
+        let first = self.clients[client].machine.first();
+        let reads = world.shared[client];
+        let other = there.records[1 - client].clone().filter(|_| {
+            let unseen = world.flaw == Some(Flaw::ReadersUnseen) && world.shared[1 - client];
+            world.shared != [true, true] && !unseen
+        });
+        let said = match (verb, &mut there.records[client]) {
             (Verb::Take, _) if now > not_after => Said::Not,
-            (Verb::Take | Verb::Keep, Some(record)) if record.client != client => {
+            (Verb::Take, _) | (Verb::Keep, None) if other.is_some() => {
+                let record = other.expect("it is there");
                 let rest = record.until.since(now);
-                Said::Other(Other { claim: id(record.client), age: TTL - rest, rest })
+                let rank = Rank { first: record.first, claim: id(record.client) };
+                Said::Other(Other { rank, age: TTL - rest, rest, ttl: TTL })
             }
             (Verb::Take, Some(record)) if record.round >= round => {
                 record.until = until;
@@ -231,9 +269,17 @@ impl State {
             (Verb::Take, record) => {
                 let same = world.flaw == Some(Flaw::SameNumber);
                 let number = number.max(if same { known } else { known + 1 });
-                *record = Some(Record { client, round, number, until });
-                there.last = number;
+                *record = Some(Record { client, first, round, number, until });
+                if world.flaw != Some(Flaw::ReadersKeepNothing) || !reads {
+                    there.last = number;
+                }
                 Said::Yes { counts, number }
+            }
+            (Verb::Keep, Some(record)) if reads => {
+                record.until = until;
+                record.number = number.max(record.number);
+                there.last = record.number.max(there.last);
+                Said::Yes { counts, number: record.number }
             }
             (Verb::Keep, Some(record)) => {
                 record.until = until;
@@ -244,10 +290,12 @@ impl State {
                 Said::Yes { counts, number }
             }
             (Verb::Keep, None) => Said::Nothing,
-            (Verb::Give, record) => match record.take_if(|r| gives(r, client, round, world)) {
-                Some(_) => Said::Gave,
-                None => Said::Nothing,
-            },
+            (Verb::Give | Verb::Undo, record) => {
+                match record.take_if(|r| gives(r, client, round, world)) {
+                    Some(_) => Said::Gave,
+                    None => Said::Nothing,
+                }
+            }
         };
         if is_read {
             self.step(client, Event::Said { now, member, verb, round, said }, world);
@@ -259,7 +307,7 @@ impl State {
     fn tidy(&mut self, world: &World) {
         let now = self.now;
         for member in &mut self.members {
-            member.record = member.record.take().filter(|record| record.until > now);
+            member.forget_old(now);
             member.counts_at = Some(member.counts_at).filter(|at| *at > now).unwrap_or_default();
             if !world.slow_floors {
                 member.run = 0;
@@ -285,11 +333,11 @@ impl State {
             // Whatever it extends ends some time.
             Verb::Keep => {
                 let there = &members[r.member];
-                let ours = there.record.as_ref().is_some_and(|record| record.client == r.client);
+                let ours = there.records[r.client].is_some();
                 clients[r.client].machine.round == r.round || ours && r.number > there.known()
             }
-            Verb::Give => {
-                let there = members[r.member].record.as_ref();
+            Verb::Give | Verb::Undo => {
+                let there = members[r.member].records[r.client].as_ref();
                 there.is_some_and(|record| gives(record, r.client, r.round, world))
                     || taken.contains(&(r.client, r.member))
             }
@@ -302,9 +350,15 @@ impl State {
     }
 
     /// Two hold at once, or a token was not above an earlier one.
-    pub(super) fn is_wrong(&self) -> bool {
+    pub(super) fn is_wrong(&self, world: &World) -> bool {
+        let both_read = world.shared == [true, true] && world.flaw != Some(Flaw::ReadersAlone);
         self.back
-            || self.clients.iter().all(|client| client.until.is_some_and(|until| self.now < until))
+            || !both_read
+                && self.forces == world.forces
+                && self
+                    .clients
+                    .iter()
+                    .all(|client| client.until.is_some_and(|until| self.now < until))
     }
 
     /// All that can happen next.
@@ -355,7 +409,7 @@ impl State {
         }
         for at in 0..self.requests.len() {
             with(&|s| s.arrives(at, true, world));
-            if self.requests[at].verb != Verb::Give {
+            if !matches!(self.requests[at].verb, Verb::Give | Verb::Undo) {
                 with(&|s| s.arrives(at, false, world));
             }
         }
@@ -365,12 +419,22 @@ impl State {
                 s.now = s.now.plus(STEP);
             });
         }
+        let taken = if self.forces > 0 { &[0b111u16, 0b110, 0b101, 0b011][..] } else { &[] };
+        for &members in taken {
+            with(&|s| {
+                s.forces -= 1;
+                let all = s.members.iter_mut().enumerate();
+                let some = all.filter(|(member, _)| members & (1 << member) != 0);
+                some.for_each(|(_, member)| member.records = [None, None]);
+            });
+        }
         for member in 0..MEMBERS {
             if self.restarts > 0 {
                 with(&|s| s.restart(member, world));
             }
             let there = &self.members[member];
-            let grown = there.counts_at <= now || world.flaw == Some(Flaw::EarlyFloor);
+            let early = matches!(world.flaw, Some(Flaw::EarlyFloor | Flaw::FlushedAtOnce));
+            let grown = early || there.counts_at <= now;
             if !there.admitted && grown {
                 // Who hears more than these begins no lower.
                 for members in [0b110, 0b101, 0b011, 0b001, 0b010, 0b100] {
@@ -397,16 +461,17 @@ impl State {
         (there.floor, there.admitted) = (floor.max(there.floor), true);
     }
 
-    /// A member loses everything, and starts again.
+    /// A member loses everything, or what is newer than the beginning, and starts again.
     fn restart(&mut self, member: usize, world: &World) {
         self.restarts -= 1;
         let counts_at = match world.flaw {
-            Some(Flaw::CountsAtOnce) => self.now,
+            Some(Flaw::CountsAtOnce | Flaw::FlushedAtOnce) => self.now,
             _ => self.now.plus(TTL),
         };
         let admitted = matches!(world.flaw, Some(Flaw::CountsAtOnce | Flaw::NoFloor));
         let run = self.members[member].run + 1;
-        self.members[member] = Member { counts_at, run, admitted, ..Member::default() };
+        let last = if world.older { world.last[member] } else { 0 };
+        self.members[member] = Member { counts_at, run, admitted, last, ..Member::default() };
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::super::*;
 use crate::engine::zookeeper::layout::Tag;
-use crate::engine::zookeeper::model::{Model, Part, Who};
+use crate::engine::zookeeper::tests::model::{Model, Part, Who};
 
 /// A message on its way to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,7 +76,7 @@ impl World {
             over: false,
             new_session: true,
             script: script.iter().rev().cloned().collect(),
-            converts: script.iter().any(|input| matches!(input, Input::Turn(_))),
+            converts: script.iter().any(|input| matches!(input, Input::Conversion(_))),
             turns: 0,
             turning: false,
             holds: None,
@@ -146,7 +146,7 @@ impl World {
 
     fn said(&mut self, at: usize, say: Say) {
         let want = self.clients[at].machine.want;
-        if matches!(say, Say::Turned { .. } | Say::TakenBack) {
+        if matches!(say, Say::Converted { .. } | Say::TakenBack) {
             self.clients[at].turning = false;
         }
         match say {
@@ -155,8 +155,8 @@ impl World {
                 self.holds(at, want, number);
             }
             // Its time was over before its session was.
-            Say::Turned { .. } if self.clients[at].over => {}
-            Say::Turned { number } => {
+            Say::Converted { .. } if self.clients[at].over => {}
+            Say::Converted { number } => {
                 let rests = self.clients[at].machine.rests_on();
                 let to = match rests.first().map(|name| Self::child(name).tag) {
                     Some(Tag::Upgradable) if rests.len() > 1 => Want::Exclusive,
@@ -176,8 +176,8 @@ impl World {
             | Say::OtherLimit(_)
             | Say::OtherPrefix(_)
             | Say::Left { .. } => self.clients[at].answered = true,
-            Say::InLine { .. } | Say::Asked | Say::TurnWaits | Say::TakenBack => {}
-            Say::Stuck(code) | Say::TurnRefused(code) => panic!("{code:?}"),
+            Say::InLine { .. } | Say::Asked | Say::ConversionWaits | Say::TakenBack => {}
+            Say::Stuck(code) | Say::ConversionRefused(code) => panic!("{code:?}"),
         }
     }
 
@@ -293,7 +293,7 @@ impl World {
             let next = client
                 .script
                 .last()
-                .filter(|next| !client.turning || !matches!(next, Input::Turn(_)));
+                .filter(|next| !client.turning || !matches!(next, Input::Conversion(_)));
             let can_go_on = client.holds.is_some() && next.is_some();
             if can_go_on {
                 moves.push((at, Move::Script));
@@ -407,8 +407,10 @@ impl World {
                     if input == Input::Leave {
                         self.clients[at].holds = None;
                     }
-                    self.clients[at].turning |= matches!(input, Input::Turn(_) | Input::TakeBack);
-                    self.clients[at].turns += u8::from(input == Input::Turn(Turn::Up));
+                    self.clients[at].turning |=
+                        matches!(input, Input::Conversion(_) | Input::TakeBack);
+                    self.clients[at].turns +=
+                        u8::from(input == Input::Conversion(Conversion::Upgrade));
                     self.step(at, input);
                 }
             }

@@ -1,0 +1,70 @@
+//! What the library tells about the claim, kept until the guardian has passed it on.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Wake;
+
+use lockkeeper::observe::{Observer, Seen};
+use lockkeeper::{Kind, Name, Ticks};
+use nix::sys::eventfd::EventFd;
+
+use super::wire::Tell;
+use crate::text::millis;
+use crate::under::Caution;
+
+/// Rings when a future is to be polled again.
+pub(super) struct Bell(pub(super) EventFd);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Full means that it rings already.
+        _ = self.0.write(1);
+    }
+}
+
+/// What the library told about our claim.
+pub(super) struct Noted {
+    pub(super) bell: Arc<Bell>,
+    pub(super) state: Mutex<Note>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Note {
+    /// How we stand in line, until it was told.
+    pub(super) news: Vec<Tell>,
+    pub(super) hold: Option<String>,
+}
+
+impl Noted {
+    pub(super) fn with<T>(&self, change: impl FnOnce(&mut Note) -> T) -> T {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Observer for Noted {
+    fn seen(&self, _at: Ticks, _kind: Kind, _name: &Name, what: &Seen) {
+        match what {
+            Seen::InLine { ahead, holder, .. } => {
+                let holder = holder.as_deref().map(Into::into);
+                self.with(|note| {
+                    // Told again and again: the last one counts.
+                    note.news.retain(|tell| !matches!(tell, Tell::InLine { .. }));
+                    note.news.push(Tell::InLine { ahead: *ahead, holder });
+                });
+            }
+            // The deadline moved.
+            Seen::Renewed { .. } => {}
+            Seen::Unreachable { silent_for, why, .. } => {
+                let tell = Tell::Unreachable { silent_ms: millis(*silent_for), why: why.clone() };
+                self.with(|note| note.news.push(tell));
+            }
+            Seen::Reachable { .. } => self.with(|note| note.news.push(Tell::Reachable)),
+            Seen::Warned { warning } => {
+                let caution = Caution { id: warning.id.to_owned(), text: warning.text.clone() };
+                self.with(|note| note.news.push(Tell::Warning(caution)));
+            }
+            Seen::Got { hold, .. } => self.with(|note| note.hold = Some(hold.to_string())),
+            _ => return,
+        }
+        Arc::clone(&self.bell).wake();
+    }
+}

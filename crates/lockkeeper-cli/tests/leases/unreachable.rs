@@ -1,0 +1,113 @@
+//! Servers that cannot be reached, or do not answer.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::common::lease::Engine;
+use crate::common::{Place, Reaped, finish, json};
+
+#[test]
+fn an_engine_that_cannot_be_reached_is_tried_once_or_as_long_as_is_waited_for() {
+    let place = Place::new();
+    let port = lockkeeper_lab::servers::free_port();
+    for url in [format!("redis://127.0.0.1:{port}"), format!("zk://127.0.0.1:{port}")] {
+        let run = |options: &[&str]| {
+            let began = Instant::now();
+            let ran = finish(
+                place
+                    .lk(["run", "a", "--report", "report"])
+                    .args(options)
+                    .env("LOCKKEEPER_URL", &url),
+            );
+            (ran, began.elapsed(), json(place.read("report").trim_end()))
+        };
+        let (ran, took, report) = run(&["-n", "--", "true"]);
+        assert!(ran.code == 69 && took < Duration::from_secs(8), "{url}: {took:?} {ran:?}");
+        assert_eq!(report["outcome"].as_str(), Some("unreachable"), "{report}");
+        let (ran, took, _) = run(&["-w", "2", "--", "true"]);
+        assert!(
+            ran.code == 69 && took > Duration::from_secs(1) && took < Duration::from_secs(8),
+            "{url}: {took:?} {ran:?}"
+        );
+        let (ran, _, report) = run(&[
+            "-w",
+            "300ms",
+            "--on-unreachable",
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "test -z \"$LOCKKEEPER_TOKEN\" && exit 5",
+        ]);
+        assert_eq!(
+            (ran.code, report["outcome"].as_str()),
+            (5, Some("ran-unlocked")),
+            "{url}: {ran:?}"
+        );
+        assert!(ran.err.contains("without the lock"), "{ran:?}");
+    }
+    let late = Reaped::spawn(
+        place
+            .lk(["run", "a", "--", "true"])
+            .env("LOCKKEEPER_URL", format!("redis://127.0.0.1:{port}")),
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    // It comes up a little later, on the port that was asked.
+    let mut server = std::process::Command::new("redis-server")
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            &place.text("home"),
+        ])
+        .stdout(Stdio::null())
+        .spawn()
+        .map(Reaped)
+        .unwrap();
+    let mut late = late;
+    assert_eq!(late.wait(), 0);
+    server.0.kill().unwrap();
+    server.wait();
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_no_holder() {
+    let (engine, place) = (Engine::redis(), Place::new());
+    engine.stop();
+    let began = Instant::now();
+    let ran = engine.run(&place, &["run", "a", "-w", "700ms", "--", "true"]);
+    assert_eq!(ran.code, 69, "{ran:?}");
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let mut waiting = engine.start(&place, &["run", "a", "--", "true"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    waiting.signal(Signal::SIGINT);
+    assert_eq!(waiting.wait(), 130, "a signal ends the wait for an engine too");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    engine.go_on();
+}
+
+#[test]
+fn the_commands_own_code_stays_although_the_release_is_not_answered() {
+    let (engine, place) = (Engine::redis(), Place::new());
+    let script = "echo > runs; while [ ! -e over ]; do sleep 0.01; done; exit 3";
+    let front = engine.start(&place, &["run", "a", "--report", "report", "--", "sh", "-c", script]);
+    place.read("runs");
+    engine.stop();
+    std::fs::write(place.path("over"), "").unwrap();
+    let ran = front.output();
+    engine.go_on();
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let report = json(place.read("report").trim_end());
+    assert_eq!(
+        (report["outcome"].as_str(), report["release"].as_str()),
+        (Some("ran"), Some("unknown")),
+        "{report}"
+    );
+}

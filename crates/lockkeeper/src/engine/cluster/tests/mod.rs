@@ -1,0 +1,6 @@
+mod faults;
+mod interop;
+mod mutual;
+mod outages;
+mod refusals;
+mod support;

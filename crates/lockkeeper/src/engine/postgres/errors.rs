@@ -1,0 +1,219 @@
+//! What the server's errors mean.
+
+use tokio_postgres::error::{Severity, SqlState};
+
+use super::environment;
+use super::options::{Pooler, PostgresOptions};
+use crate::words::error::{Error, ErrorKind};
+
+/// Why a statement has no answer.
+#[derive(Clone, Debug)]
+pub(super) struct Broken {
+    /// What to tell.
+    pub(super) error: Error,
+    /// It certainly did nothing.
+    pub(super) certain: bool,
+    /// It did nothing because others were in the way: ask again.
+    pub(super) repeat: bool,
+    /// It waited for a row that somebody else has locked.
+    pub(super) waited: bool,
+    /// A table or its schema is not there.
+    pub(super) missing: bool,
+}
+
+impl Broken {
+    /// Nothing was sent.
+    pub(super) fn unsent(error: Error) -> Self {
+        Self { error, certain: true, repeat: false, waited: false, missing: false }
+    }
+
+    /// It may have been carried out.
+    pub(super) fn unknown(error: Error) -> Self {
+        Self { error, certain: false, repeat: false, waited: false, missing: false }
+    }
+
+    /// The same, where it is not certain what was done.
+    pub(super) fn doubted(self) -> Self {
+        Self::unknown(self.error)
+    }
+}
+
+pub(super) fn wrong(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+pub(super) fn unreachable(at: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Unreachable, format!("the server at {at} cannot be reached: {why}"))
+}
+
+/// What a statement's error means.
+pub(super) fn statement(options: &PostgresOptions, error: &tokio_postgres::Error) -> Broken {
+    let at = options.at();
+    let Some(db) = error.as_db_error() else {
+        return Broken::unknown(unreachable(&at, text(error)));
+    };
+    let code = db.code();
+    let in_the_way = [
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::QUERY_CANCELED,
+    ];
+    if *code == SqlState::UNIQUE_VIOLATION {
+        let text = format!(
+            "the tables in the server at {at} do not fit together ({}): places stand there whose \
+             row is gone; delete those of the name from {} once nobody uses it",
+            db.message(),
+            options.sql("{line}")
+        );
+        return Broken::unsent(Error::new(ErrorKind::Corrupt, text));
+    }
+    if in_the_way.contains(code) {
+        let text = format!(
+            "the server at {at} did not get to the lock's row ({}): somebody's transaction stands \
+             on it",
+            db.message()
+        );
+        let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
+        let waited = *code == SqlState::LOCK_NOT_AVAILABLE;
+        return Broken { repeat: true, waited, ..Broken::unsent(error) };
+    }
+    let error = match *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        true => no_right(options, db),
+        false => refused(options, db),
+    };
+    let certain = is_certain(db.parsed_severity(), code);
+    let missing = *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME;
+    Broken { certain, missing, ..Broken::unknown(error) }
+}
+
+/// Whether an error says that the statement did nothing. A server that goes away, or a connection
+/// that ends, may take the answer to a commit with it.
+fn is_certain(severity: Option<Severity>, code: &SqlState) -> bool {
+    let ends = matches!(severity, Some(Severity::Fatal | Severity::Panic));
+    !ends && !code.code().starts_with("57P") && !code.code().starts_with("08")
+}
+
+/// What a dial that failed means.
+pub(super) fn dial(options: &PostgresOptions, at: &str, error: &tokio_postgres::Error) -> Error {
+    match error.as_db_error() {
+        Some(db) => refused(options, db),
+        None => {
+            let why = text(error);
+            if why.contains("password missing") {
+                let text = format!(
+                    "the server at {at} wants a password: write postgres://user:password@host, or \
+                     use password_file or password_env{}",
+                    environment::of_password()
+                );
+                return Error::new(ErrorKind::Refused, text);
+            }
+            unreachable(at, why)
+        }
+    }
+}
+
+/// No right to make the tables, or to use them. A dial has none of it: there it is the right to
+/// connect that is missing.
+fn no_right(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Error {
+    let text = format!(
+        "the server at {} refuses: {} ({}); let somebody with the right to create the tables run \
+         what `lockkeeper schema URL` prints: it grants this user what it needs",
+        options.at(),
+        db.message(),
+        db.code().code()
+    );
+    Error::new(ErrorKind::Refused, text)
+}
+
+fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Error {
+    let (at, said) = (options.at(), db.message());
+    let code = db.code();
+    // A statement's name, which only a connection of the server's own keeps.
+    let named =
+        *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT;
+    let (kind, text) = if named {
+        let what_to_do = match options.pooler {
+            Pooler::Session => "write the URL without pooler=session",
+            _ => "name the server itself, or add pooler=transaction with layout=table",
+        };
+        let text = format!(
+            "the server at {at} forgets what was prepared ({said}): a pooler there gives each \
+             transaction another connection; {what_to_do}"
+        );
+        (ErrorKind::Refused, text)
+    } else if *code == SqlState::UNDEFINED_TABLE
+        || *code == SqlState::UNDEFINED_COLUMN
+        || *code == SqlState::INVALID_SCHEMA_NAME
+        || *code == SqlState::DATATYPE_MISMATCH
+        || *code == SqlState::UNDEFINED_FUNCTION
+    {
+        let text = format!(
+            "the tables of lockkeeper in the server at {at} are not there, or not its own \
+             ({said}): let somebody with the right to create them run what `lockkeeper schema \
+             URL` prints, or use another prefix"
+        );
+        (ErrorKind::Refused, text)
+    } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+        let text = format!(
+            "the server at {at} takes no writes ({said}): it is a replica, or its transactions \
+             are read-only; name the primary"
+        );
+        (ErrorKind::Refused, text)
+    } else if *code == SqlState::TOO_MANY_CONNECTIONS {
+        let text = format!(
+            "the server at {at} cannot be used now: {said}; raise its max_connections, or run \
+             fewer clients"
+        );
+        (ErrorKind::Unreachable, text)
+    } else if *code == SqlState::CANNOT_CONNECT_NOW
+        || code.code().starts_with("57P")
+        || code.code().starts_with("08")
+    {
+        (ErrorKind::Unreachable, format!("the server at {at} cannot be used now: {said}"))
+    } else {
+        (ErrorKind::Refused, format!("the server at {at} refuses: {said} ({})", code.code()))
+    };
+    Error::new(kind, text)
+}
+
+/// An error with its cause, on one line.
+fn text(error: &tokio_postgres::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        source = cause.source();
+    }
+    text.replace('\n', " ")
+}
+
+/// An error about TLS, in the words of a database's administrator.
+pub(super) fn libpq(error: Error) -> Error {
+    let mut said = error.message().to_owned();
+    for (ours, libpq) in [("tls_ca", "sslrootcert"), ("tls_cert", "sslcert"), ("tls_key", "sslkey")]
+    {
+        said = said.replace(ours, libpq);
+    }
+    said = said.replace(", or its name with tls_name=", "");
+    Error::new(error.kind(), said).temporary(error.is_temporary())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r4_what_ends_the_connection_is_never_certain() {
+        for severity in [Severity::Fatal, Severity::Panic] {
+            for code in [SqlState::IO_ERROR, SqlState::DISK_FULL, SqlState::UNDEFINED_TABLE] {
+                assert!(!is_certain(Some(severity), &code), "{severity} {code:?}");
+            }
+        }
+        assert!(is_certain(Some(Severity::Error), &SqlState::UNDEFINED_TABLE));
+        assert!(!is_certain(Some(Severity::Error), &SqlState::ADMIN_SHUTDOWN));
+    }
+}

@@ -1,0 +1,198 @@
+//! Through a pgbouncer, in either mode.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper_lab::engines::postgres::pooler::{Mode as Pool, Pooler};
+use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
+use lockkeeper_lab::proxy::Proxy;
+
+use super::{TTL, claim, open, process};
+use crate::engine::redis::tests::support::{Process, granted, number, until};
+use crate::engine::{Attempt, End, Line, Renewal};
+use crate::words::claim::{Claim, Mode};
+use crate::words::error::ErrorKind;
+
+fn through(pooler: &Pooler, more: &str) -> Process {
+    open(&format!("{}{more}", pooler.url())).expect("the server can be used")
+}
+
+fn has_pooler_warning(process: &Process) -> bool {
+    process.engine.describe().warnings.iter().any(|warning| warning.id == "pooler")
+}
+
+/// Through a pooler in transaction mode with two connections of the server's.
+fn pooled(settings: &[&str]) -> (PostgresServer, Pooler) {
+    let server = PostgresServer::start_with(settings);
+    let pooler = Pooler::before(&server, Pool::Transaction, 2);
+    (server, pooler)
+}
+
+#[test]
+fn p4_behind_a_pooler_in_transaction_mode_who_waits_is_granted_without_a_word() {
+    let (server, pooler) = pooled(&["log_statement=all"]);
+    let (one, two, direct) = (through(&pooler, ""), through(&pooler, ""), process(&server));
+    assert!(has_pooler_warning(&one) && !has_pooler_warning(&direct));
+    let (mut held, grant) = one.take("a", Mode::Exclusive);
+    let (mut holder, mut last) = (&one, number(&grant));
+    // Each waits for the one before it, whichever way it asks.
+    for next in [&two, &direct, &one, &direct, &two] {
+        let waiting = claim(next, "a");
+        next.queue_claim(&waiting);
+        assert!(matches!(holder.renew(held.id), Renewal::Extended { .. }));
+        let since = Instant::now();
+        assert!(matches!(holder.release(held.id), End::Freed));
+        let grant = match std::ptr::eq(next, &direct) {
+            true => next.granted(waiting.id),
+            false => granted(next.attempt_until(&waiting)),
+        };
+        assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+        assert!(number(&grant) > last, "tokens rise");
+        (holder, held, last) = (next, waiting, number(&grant));
+    }
+    assert!(matches!(holder.release(held.id), End::Freed));
+    // Nothing is left on connections that others are given next.
+    let log = server.log();
+    let unnamed = log.matches("execute <unnamed>").count();
+    assert!(unnamed > 10, "{log}");
+    // Nobody stands on a row for longer whose last message does not come.
+    assert!(log.contains("SET LOCAL idle_in_transaction_session_timeout = 2000"), "{log}");
+    let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'lockkeeper%' \
+                AND query LIKE 'LISTEN%'";
+    assert_eq!(server.sql(left), "0");
+    let through_it = pooler.ask("SHOW lock_timeout");
+    assert_eq!(through_it, "0", "a setting stays");
+}
+
+#[test]
+fn p4_many_questions_at_once_through_two_connections_do_not_come_between_each_other() {
+    let (server, pooler) = pooled(&["fsync=off"]);
+    let one = through(&pooler, "");
+    // Nobody renews them, and the last is asked for after all others were answered.
+    let long = |at| Claim { ttl: TTL * 10, ..claim(&one, &format!("many/{at}")) };
+    let claims: Vec<_> = (0..200).map(long).collect();
+    let attempts: Vec<_> =
+        claims.iter().map(|claim| one.engine.attempt(claim, Line::Join)).collect();
+    for attempt in attempts {
+        granted(one.wait(attempt));
+    }
+    assert_eq!(server.sql("SELECT count(*) FROM lockkeeper_locks WHERE claim IS NOT NULL"), "200");
+    let holds: Vec<_> = claims.iter().map(|claim| claim.id).collect();
+    let ends = one.wait(one.engine.release(&holds, None)).ends;
+    assert!(ends.iter().all(|end| matches!(end, End::Freed)), "{ends:?}");
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+    assert_eq!(server.sql(open), "0");
+}
+
+#[test]
+fn r3_p4_a_row_that_somebody_stands_on_is_waited_for_no_longer_through_a_pooler() {
+    let (server, pooler) = pooled(&[]);
+    let one = through(&pooler, "?request_timeout=1s");
+    let (held, _) = one.take("a", Mode::Exclusive);
+    assert!(matches!(one.release(held.id), End::Freed));
+    std::thread::scope(|scope| {
+        let stands = "BEGIN; SELECT FROM lockkeeper_locks FOR UPDATE; SELECT pg_sleep(60)";
+        let standing = scope.spawn(|| server.ask(stands));
+        let seen = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%' \
+                    AND state = 'active' AND wait_event = 'PgSleep'";
+        until("somebody stands on it", || server.sql(seen) == "1");
+        let since = Instant::now();
+        let attempt = one.attempt(&claim(&one, "a"));
+        let Attempt::Failed(error) = attempt else { panic!("{attempt:?}") };
+        assert!(error.is_temporary() && error.message().contains("stands"), "{error}");
+        assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+        let goes = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
+                    WHERE wait_event = 'PgSleep'";
+        server.sql(goes);
+        assert!(standing.join().unwrap().is_err(), "it was stopped");
+    });
+    one.take("a", Mode::Exclusive);
+}
+
+#[test]
+fn p4_a_pooler_in_session_mode_lets_words_through_where_the_url_says_so() {
+    let server = PostgresServer::start();
+    let pooler = Pooler::before(&server, Pool::Session, 4);
+    let (one, two) = (through(&pooler, "?pooler=session"), through(&pooler, "?pooler=session"));
+    let cautious = through(&pooler, "");
+    assert!(!has_pooler_warning(&one) && has_pooler_warning(&cautious));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let (waiting, last) = (claim(&two, "a"), claim(&cautious, "a"));
+    two.queue_claim(&waiting);
+    cautious.queue_claim(&last);
+    assert!(matches!(one.release(held.id), End::Freed));
+    two.granted(waiting.id);
+    assert!(matches!(two.renew(waiting.id), Renewal::Extended { .. }));
+    assert!(matches!(two.release(waiting.id), End::Freed));
+    granted(cautious.attempt_until(&last));
+}
+
+#[test]
+fn p4_who_waits_is_granted_at_once_though_a_pooler_comes_between_meanwhile() {
+    let (server, pooler) = pooled(&[]);
+    let (way, holder) = (Proxy::to(server.port()), process(&server));
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", way.port(), pooler.port());
+    let one = open(&format!("postgres://{USER}@{hosts}/postgres")).expect("the server answers");
+    assert!(!has_pooler_warning(&one));
+    let (held, _) = holder.take("a", Mode::Exclusive);
+    let waiting = claim(&one, "a");
+    one.queue_claim(&waiting);
+    way.refuse(true);
+    way.cut();
+    one.link(true);
+    assert!(has_pooler_warning(&one));
+    // As the keeper does when the server is back.
+    one.queue_claim(&waiting);
+    let since = Instant::now();
+    assert!(matches!(holder.release(held.id), End::Freed));
+    granted(one.attempt_until(&waiting));
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+}
+
+#[test]
+fn g2_a_search_path_that_another_client_left_behind_a_pooler_finds_no_other_tables() {
+    let (server, pooler) = pooled(&[]);
+    drop(open(&format!("{}?schema=other", server.url())).expect("it makes them"));
+    let direct = process(&server);
+    let (held, _) = direct.take("a", Mode::Exclusive);
+    for _ in 0..2 {
+        // Both connections, one after the other: the other one sleeps.
+        std::thread::scope(|scope| {
+            scope.spawn(|| pooler.ask("SET search_path = other; SELECT pg_sleep(0.3)"));
+            pooler.ask("SET search_path = other; SELECT pg_sleep(0.3)");
+        });
+    }
+    assert_eq!(pooler.ask("SHOW search_path"), "other", "it would be seen");
+    let one = through(&pooler, "");
+    let Attempt::Busy(holder) = one.attempt_try(&claim(&one, "a")) else { panic!("it is held") };
+    assert_eq!(holder.and_then(|holder| holder.claim), Some(held.id));
+}
+
+#[test]
+fn p4_a_url_that_says_wrongly_what_a_pooler_does_is_told_so() {
+    let (server, pooler) = pooled(&[]);
+    let one = through(&pooler, "?pooler=session");
+    std::thread::scope(|scope| {
+        // On the connection that was used last, where its statements are.
+        scope.spawn(|| pooler.ask("SELECT pg_sleep(1.5)"));
+        let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        until("that one is somebody else's", || server.sql(sleeps) == "1");
+        let attempt = one.attempt(&claim(&one, "a"));
+        let Attempt::Failed(error) = attempt else { panic!("{attempt:?}") };
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.message().contains("without pooler=session"), "{error}");
+    });
+}
+
+#[test]
+fn r4_a_renewal_that_a_pooler_does_not_answer_changes_nothing_and_the_next_one_is() {
+    let (server, pooler) = pooled(&[]);
+    // This one makes the tables, and the pooler its connections.
+    drop(through(&pooler, ""));
+    let one = through(&pooler, "?request_timeout=1s");
+    let (held, _) = one.take("a", Mode::Exclusive);
+    server.stop();
+    assert!(matches!(one.renew(held.id), Renewal::Unknown(_)));
+    server.go_on();
+    until("it is renewed again", || matches!(one.renew(held.id), Renewal::Extended { .. }));
+    assert!(matches!(one.release(held.id), End::Freed));
+}

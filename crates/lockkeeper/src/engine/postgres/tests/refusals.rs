@@ -1,0 +1,133 @@
+//! Dialling: which servers are used, and which are refused.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
+
+use super::{claim, engine, open};
+use crate::engine::Attempt;
+use crate::engine::redis::tests::support::{granted, until};
+use crate::words::claim::Mode;
+use crate::words::error::ErrorKind;
+
+#[test]
+fn a_host_that_is_silent_does_not_keep_the_next_one_from_being_tried() {
+    let server = PostgresServer::start();
+    // It takes connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let hosts = format!("127.0.0.1:{port},127.0.0.1:{}", server.port());
+    let began = Instant::now();
+    let url = format!("postgres://{USER}@{hosts}/postgres?connect_timeout=1s");
+    let one = open(&url).expect("the second one answers");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    granted(one.attempt(&claim(&one, "a")));
+}
+
+#[test]
+fn a_prefix_or_schema_cannot_speak_in_the_statements() {
+    for option in ["prefix", "schema"] {
+        for text in ["%7Bline%7D", "a%7Bnow%7D", "a%7D", "a%0Ab", "a%7Fb"] {
+            let error = engine(&format!("postgres://127.0.0.1/x?{option}={text}"));
+            let error = error.map(drop).expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}");
+            assert!(error.message().contains(option), "{error}");
+        }
+    }
+}
+
+#[test]
+fn p4_a_pooler_is_found_by_the_process_that_it_greets_with() {
+    let server = PostgresServer::start_with(&["log_statement=all"]);
+    let greets = Greeter::before(&server);
+    let at = format!("postgres://{USER}@127.0.0.1:{}/postgres", greets.port);
+    let found = open(&at).expect("the tables can be used through it");
+    assert!(found.engine.describe().warnings.iter().any(|warning| warning.id == "pooler"));
+    granted(found.attempt(&claim(&found, "a")));
+    // What is set there stays on a connection that somebody else gets next.
+    let log = server.log();
+    for left in ["SET statement_timeout", "LISTEN"] {
+        assert!(!log.contains(left), "{log}");
+    }
+    let error = open(&format!("{at}?layout=shedlock")).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.message().contains("pooler=session"), "{error}");
+    let through = open(&format!("{at}?pooler=session")).unwrap();
+    granted(through.attempt(&claim(&through, "b")));
+    assert!(server.log().contains("SET statement_timeout"), "it would be seen");
+}
+
+#[test]
+fn g2_tables_that_a_connection_finds_in_another_schema_than_the_first_one_are_refused() {
+    let server = PostgresServer::start();
+    let one = super::process(&server);
+    one.take("a", Mode::Exclusive);
+    // Tables of the same names, which the next connection finds first.
+    drop(open(&format!("{}?schema=other", server.url())).expect("it makes them"));
+    server.sql(&format!("ALTER ROLE {USER} SET search_path = other, public"));
+    let other = super::process(&server);
+    other.take("a", Mode::Exclusive);
+    let ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                WHERE application_name LIKE 'lockkeeper:%'";
+    server.sql(ours);
+    one.link(false);
+    let mut last = String::new();
+    until("it is told", || {
+        if let Attempt::Failed(error) = one.attempt_try(&claim(&one, "a")) {
+            last = error.message().to_owned();
+        }
+        last.contains("schema=")
+    });
+    assert!(last.contains("\"other\"") && last.contains("\"public\""), "{last}");
+}
+
+#[test]
+fn g1_a_role_whose_idle_sessions_end_keeps_its_holds() {
+    let server = PostgresServer::start();
+    server.sql(&format!("ALTER ROLE {USER} SET idle_session_timeout = '300ms'"));
+    let one = super::process(&server);
+    one.take("a", Mode::Exclusive);
+    let pid = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'lockkeeper:%'";
+    let before = server.sql(pid);
+    // Longer than that.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(server.sql(pid), before);
+}
+
+/// What a pooler does to the greeting: another process id.
+pub(in crate::engine::postgres) struct Greeter {
+    pub(in crate::engine::postgres) port: u16,
+}
+
+impl Greeter {
+    pub(in crate::engine::postgres) fn before(server: &PostgresServer) -> Self {
+        use std::io::{Read as _, Write as _};
+        use std::net::{TcpListener, TcpStream};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, at) = (listener.local_addr().unwrap().port(), server.port());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                let mut behind = TcpStream::connect(("127.0.0.1", at)).unwrap();
+                let (mut up, mut to) = (client.try_clone().unwrap(), behind.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut up, &mut to));
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 16 << 10];
+                    while let Ok(count @ 1..) = behind.read(&mut bytes) {
+                        // BackendKeyData: 'K', its length, the process id.
+                        let head = [b'K', 0, 0, 0, 12];
+                        let found = bytes[..count].windows(5).position(|five| five == head);
+                        if let Some(at) = found {
+                            bytes[at + 8] ^= 1;
+                        }
+                        if client.write_all(&bytes[..count]).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Self { port }
+    }
+}

@@ -1,0 +1,83 @@
+//! Renewals of many holds, some of whose rows somebody stands on.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper_lab::engines::postgres::server::PostgresServer;
+
+use super::faults::{stand_on, stands};
+use super::{claim, open, process, statements};
+use crate::engine::redis::tests::support::granted;
+use crate::engine::{Event, Renewal};
+use crate::words::claim::{Claim, Mode};
+use crate::words::id::LeaseId;
+
+#[test]
+fn permits_of_one_name_are_renewed_together() {
+    let server = PostgresServer::start_with(&["log_statement=all"]);
+    let one = process(&server);
+    let mode = Mode::Permits { count: 1, limit: 300 };
+    let leases: Vec<LeaseId> = (0..300).map(|_| one.take("a", mode).0.id.into()).collect();
+    let from = server.log().len();
+    let renewed = one.wait(one.engine.renew(&leases));
+    let extended = |one: &Renewal| matches!(one, Renewal::Extended { .. });
+    assert!(renewed.iter().all(extended), "{renewed:?}");
+    let ran = statements(&server, from);
+    assert!(ran.len() <= 3, "{} statements", ran.len());
+}
+
+#[test]
+fn somebody_elses_transaction_on_some_rows_costs_the_other_holds_nothing() {
+    let server = PostgresServer::start();
+    let one = open(&format!("{}?request_timeout=4s", server.url())).unwrap();
+    let holds: Vec<_> = (10..90).map(|at| one.exclusive(&format!("n{at}"))).collect();
+    for hold in &holds {
+        granted(one.attempt(hold));
+    }
+    std::thread::scope(|scope| {
+        let on_half = "BEGIN; SELECT FROM lockkeeper_locks WHERE name < 'n50' FOR UPDATE; \
+                       SELECT pg_sleep(60)";
+        let blocker = scope.spawn(|| server.ask(on_half));
+        stands(&server);
+        let leases: Vec<LeaseId> = holds.iter().map(|hold| hold.id.into()).collect();
+        let began = Instant::now();
+        let renewed = one.wait(one.engine.renew(&leases));
+        let took = began.elapsed();
+        let blocked = |one: &Renewal| matches!(one, Renewal::Unknown(_));
+        assert!(renewed[..40].iter().all(blocked), "{renewed:?}");
+        let extended = |one: &Renewal| matches!(one, Renewal::Extended { .. });
+        assert!(renewed[40..].iter().all(extended), "{renewed:?}");
+        // One row is waited for for a second: one after the other would be 40.
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        let mut link = |event: &Event| matches!(event, Event::Link { .. }).then_some(());
+        assert!(one.event_within(Duration::from_millis(10), &mut link).is_none());
+        let goes = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
+                    WHERE wait_event = 'PgSleep'";
+        server.sql(goes);
+        assert!(blocker.join().unwrap().is_err(), "it was stopped");
+    });
+    let renewed = one.wait(one.engine.renew(&[holds[0].id.into()]));
+    assert!(matches!(renewed[0], Renewal::Extended { .. }), "{renewed:?}");
+}
+
+#[test]
+fn a_statement_behind_others_that_are_answered_costs_no_connection() {
+    let server = PostgresServer::start();
+    let one = open(&format!("{}?request_timeout=1s", server.url())).unwrap();
+    let holds: Vec<_> = (0..8).map(|at| claim(&one, &format!("n{at}"))).collect();
+    for hold in &holds {
+        granted(one.attempt(hold));
+    }
+    std::thread::scope(|scope| {
+        let blocker = scope.spawn(|| stand_on(&server, "", 3.0));
+        stands(&server);
+        let release = |hold: &Claim| {
+            let (one, id) = (&one, hold.id);
+            scope.spawn(move || drop(one.release(id)))
+        };
+        let releases: Vec<_> = holds.iter().map(release).collect();
+        releases.into_iter().for_each(|release| release.join().unwrap());
+        blocker.join().unwrap();
+    });
+    let mut link = |event: &Event| matches!(event, Event::Link { .. }).then_some(());
+    assert!(one.event_within(Duration::from_millis(10), &mut link).is_none());
+}

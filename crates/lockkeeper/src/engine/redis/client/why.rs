@@ -1,0 +1,59 @@
+//! What happened to a request that was not answered, in words, and whom it is about.
+
+use std::fmt;
+use std::ops::Deref;
+
+use super::super::options::Address;
+#[cfg(feature = "cluster")]
+use super::pipe::Broken;
+#[cfg(feature = "cluster")]
+use crate::words::error::Error;
+use crate::words::error::ErrorKind;
+
+/// What happened, in words for the one who reads an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Why {
+    text: String,
+    /// The node of a cluster that it is about; without, the server of the URL.
+    pub(in crate::engine) at: Option<Address>,
+    /// The words are a whole message, of an error of this kind.
+    pub(in crate::engine) message_of: Option<ErrorKind>,
+}
+
+impl<T: Into<String>> From<T> for Why {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), at: None, message_of: None }
+    }
+}
+
+impl Why {
+    /// As a connection says that could not be made.
+    #[cfg(feature = "cluster")]
+    pub(super) fn message(error: &Error) -> Self {
+        Self { message_of: Some(error.kind()), ..Self::from(error.message()) }
+    }
+}
+
+impl Deref for Why {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl Broken {
+    /// The same, about the node at this address.
+    pub(super) fn of(mut self, at: Address) -> Self {
+        let (Self::NotSent(why) | Self::Unknown(why) | Self::Unacknowledged(why)) = &mut self;
+        why.at = Some(at);
+        self
+    }
+}

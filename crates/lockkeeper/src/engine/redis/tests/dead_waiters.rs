@@ -1,0 +1,190 @@
+//! What waiters that are dead or slow cost those behind them (D10, R11).
+
+use std::time::{Duration, Instant};
+
+use super::proxy::Proxy;
+use super::server::RedisServer;
+use super::support::{Process, granted, number, options, until};
+use crate::engine::{Attempt, Line, Standing};
+use crate::words::claim::Mode;
+
+#[test]
+fn d10_a_dead_waiter_costs_one_claim_lease() {
+    let server = RedisServer::start();
+    let (one, dead, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    dead.queue("a", Mode::Exclusive);
+    let claim = three.queue("a", Mode::Exclusive);
+    dead.die();
+    let before = Instant::now();
+    one.release(held.id);
+    // The grant to the dead one lasts its claim lease; the next one was told, and asks by itself
+    // when it is over.
+    three.granted(claim.id);
+    let waited = before.elapsed();
+    assert!(
+        waited >= Duration::from_millis(1990) && waited < Duration::from_millis(4500),
+        "{waited:?}"
+    );
+}
+
+#[test]
+fn r11_dead_waiters_in_a_row_cost_one_claim_lease_together() {
+    let server = RedisServer::start();
+    let (one, living) = (Process::of(&server), Process::of(&server));
+    let dead: Vec<_> = (0..6).map(|_| Process::of(&server)).collect();
+    let (held, _) = one.take("a", Mode::Exclusive);
+    for dead in &dead {
+        dead.queue("a", Mode::Exclusive);
+    }
+    let claim = living.queue("a", Mode::Exclusive);
+    dead.into_iter().for_each(Process::die);
+    until_connected(&server, 2);
+    let before = Instant::now();
+    one.release(held.id);
+    living.granted(claim.id);
+    let waited = before.elapsed();
+    // One claim lease each would be 12 s.
+    assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_secs(6), "{waited:?}");
+}
+
+/// How many processes listen.
+fn until_connected(server: &RedisServer, count: usize) {
+    let connected = || {
+        server
+            .command(&["CLIENT", "LIST"])
+            .iter()
+            .flat_map(|all| all.lines())
+            .filter(|c| c.contains("sub=1"))
+            .count()
+    };
+    until("the connections of the dead are gone", || connected() == count);
+}
+
+#[test]
+fn r11_who_joins_while_a_dead_one_has_its_claim_lease_comes_when_that_is_over() {
+    for joins_after in [500, 1200].map(Duration::from_millis) {
+        let server = RedisServer::start();
+        let (one, dead, living) =
+            (Process::of(&server), Process::of(&server), Process::of(&server));
+        let (held, _) = one.take("a", Mode::Exclusive);
+        for _ in 0..10 {
+            dead.queue("a", Mode::Exclusive);
+        }
+        dead.die();
+        until_connected(&server, 2);
+        let before = Instant::now();
+        one.release(held.id);
+        std::thread::sleep(joins_after.saturating_sub(before.elapsed()));
+        let claim = living.queue("a", Mode::Exclusive);
+        living.granted(claim.id);
+        let waited = before.elapsed();
+        // One claim lease each would be 20 s.
+        assert!(
+            waited >= Duration::from_millis(1990) && waited < Duration::from_secs(10),
+            "joins after {joins_after:?}: {waited:?}"
+        );
+    }
+}
+
+#[test]
+fn r11_more_dead_waiters_than_one_script_asks_cost_half_a_second_more_and_not_a_claim_lease_each() {
+    let server = RedisServer::start();
+    let (one, dead, living) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let claims = [(); 1_200].map(|()| dead.exclusive("a"));
+    let asked = claims.iter().map(|claim| dead.engine.attempt(claim, Line::Join));
+    for attempt in asked.collect::<Vec<_>>() {
+        assert!(matches!(dead.wait(attempt), Attempt::InLine(_)));
+    }
+    dead.die();
+    until_connected(&server, 2);
+    let before = Instant::now();
+    one.release(held.id);
+    let claim = living.queue("a", Mode::Exclusive);
+    living.granted(claim.id);
+    let waited = before.elapsed();
+    // Five questions. One claim lease for each of them would be 10 s, and one for each place 2,400.
+    assert!(waited >= Duration::from_millis(3990) && waited < Duration::from_secs(8), "{waited:?}");
+}
+
+#[test]
+fn r11_dead_waiters_with_leases_of_a_second_cost_one_claim_lease_together() {
+    let server = RedisServer::start();
+    let (one, dead, living) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let short = |process: &Process| {
+        let mut claim = process.exclusive("a");
+        claim.ttl = Duration::from_secs(1);
+        process.queue_claim(&claim);
+        claim
+    };
+    let (held, _) = one.take("a", Mode::Exclusive);
+    for _ in 0..30 {
+        short(&dead);
+    }
+    dead.die();
+    until_connected(&server, 2);
+    let before = Instant::now();
+    one.release(held.id);
+    let claim = short(&living);
+    living.granted(claim.id);
+    let waited = before.elapsed();
+    // A third of a second, and half of one for the question. One claim lease each would be 10 s.
+    assert!(waited >= Duration::from_millis(820) && waited < Duration::from_secs(5), "{waited:?}");
+}
+
+#[test]
+fn r11_a_dead_holder_of_permits_and_dead_waiters_cost_one_claim_lease_together() {
+    let server = RedisServer::start();
+    let (one, dead, living) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let with_ttl = |process: &Process, seconds| {
+        let mut claim = process.claim("gpu", Mode::Permits { count: 1, limit: 2 });
+        claim.ttl = Duration::from_secs(seconds);
+        claim
+    };
+    granted(one.attempt(&with_ttl(&one, 30)));
+    let before = Instant::now();
+    granted(dead.attempt(&with_ttl(&dead, 3)));
+    for _ in 0..3 {
+        dead.queue_claim(&with_ttl(&dead, 3));
+    }
+    let claim = with_ttl(&living, 3);
+    living.queue_claim(&claim);
+    dead.die();
+    living.granted(claim.id);
+    let waited = before.elapsed();
+    // Its lease, the claim lease of 1 s, and the time to answer.
+    assert!(waited >= Duration::from_secs(3) && waited < Duration::from_secs(5), "{waited:?}");
+}
+
+#[test]
+fn r11_who_did_not_answer_in_time_keeps_its_place_and_comes_before_those_behind_it() {
+    let server = RedisServer::start();
+    let (one, dead, living, last) =
+        (Process::of(&server), Process::of(&server), Process::of(&server), Process::of(&server));
+    let proxy = Proxy::to(server.port());
+    let slow = Process::with(options(proxy.port()));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    dead.queue("a", Mode::Exclusive);
+    let slow_claim = slow.queue("a", Mode::Exclusive);
+    let living_claim = living.queue("a", Mode::Exclusive);
+    let last_claim = last.queue("a", Mode::Exclusive);
+    dead.die();
+    proxy.refuse(true);
+    proxy.cut();
+    slow.link(false);
+    one.release(held.id);
+    living.granted(living_claim.id);
+    proxy.refuse(false);
+    slow.link(true);
+    // Its sign of life.
+    let answers = slow.wait(slow.engine.recheck(&[slow_claim.id]));
+    assert!(
+        matches!(answers[..], [Standing::InLine(ref place)] if place.ahead == Some(0)),
+        "{answers:?}"
+    );
+    living.release(living_claim.id);
+    let granted = slow.granted(slow_claim.id);
+    slow.release(slow_claim.id);
+    assert!(number(&last.granted(last_claim.id)) > number(&granted));
+}

@@ -1,0 +1,89 @@
+//! A check of places: what it finds, what it carries, and what it is for.
+
+use std::time::{Duration, Instant};
+
+use super::proxy::Proxy;
+use super::server::RedisServer;
+use super::support::{Process, options};
+use crate::engine::{Renewal, Standing};
+use crate::words::claim::Mode;
+use crate::words::id::ClaimId;
+
+#[test]
+fn places_that_were_wiped_out_stand_again_after_the_next_check() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    one.take("a", Mode::Exclusive);
+    let waiting = two.queue("a", Mode::Exclusive);
+    server.command(&["FLUSHALL"]);
+    let answers = two.wait(two.engine.recheck(&[waiting.id]));
+    assert!(matches!(answers[..], [Standing::Held(_)]), "{answers:?}");
+    assert!(matches!(two.renew(waiting.id), Renewal::Extended { .. }));
+}
+
+#[test]
+fn a_check_of_many_places_is_one_message_and_their_sign_of_life() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    let mut waiting = Vec::new();
+    for n in 0..50 {
+        let name = format!("name-{n}");
+        one.take(&name, Mode::Exclusive);
+        waiting.push(two.queue(&name, Mode::Exclusive).id);
+    }
+    let lives = |n: usize| {
+        server.command(&[
+            "ZSCORE",
+            &format!("lockkeeper:{{lock:name-{n}}}:line"),
+            &format!("s{}", waiting[n]),
+        ])[0]
+            .parse::<f64>()
+            .unwrap()
+    };
+    let before = lives(49);
+    let answers = two.wait(two.engine.recheck(&waiting));
+    assert!(
+        answers.iter().all(|a| matches!(a, Standing::InLine(place) if place.ahead == Some(0))),
+        "{answers:?}"
+    );
+    assert!(lives(49) > before);
+}
+
+#[test]
+fn a_check_of_more_places_than_one_message_carries_asks_about_each() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    one.take("a", Mode::Exclusive);
+    let waiting: Vec<_> = (0..1100).map(|_| two.queue("a", Mode::Exclusive).id).collect();
+    let answers = two.wait(two.engine.recheck(&waiting));
+    assert_eq!(answers.len(), waiting.len());
+    for (n, answer) in answers.iter().enumerate() {
+        assert!(
+            matches!(answer, Standing::InLine(place) if place.ahead == Some(n as u32)),
+            "place {n}: {answer:?}"
+        );
+    }
+}
+
+#[test]
+fn a_check_of_places_does_not_wait_for_a_server_that_is_away() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let (one, two) = (Process::of(&server), Process::with(options(proxy.port())));
+    let names: Vec<String> = (0..20).map(|n| format!("name-{n}")).collect();
+    let places: Vec<ClaimId> = names
+        .iter()
+        .map(|name| {
+            one.take(name, Mode::Exclusive);
+            two.queue(name, Mode::Exclusive).id
+        })
+        .collect();
+    proxy.refuse(true);
+    proxy.cut();
+    two.link(false);
+    // One after the other would be 20 times the time of a request.
+    let began = Instant::now();
+    let answers = two.wait(two.engine.recheck(&places));
+    assert!(answers.iter().all(|answer| matches!(answer, Standing::Unknown(_))), "{answers:?}");
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}

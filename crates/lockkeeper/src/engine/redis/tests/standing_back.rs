@@ -1,0 +1,182 @@
+//! On `plain` a process that had a lock for long lets others pass, who stand in no line.
+
+use std::time::{Duration, Instant};
+
+use super::super::options::RedissonLock;
+use super::interop::{plain, redisson, woken};
+use super::server::RedisServer;
+use super::support::{Process, granted, options};
+use crate::engine::{Attempt, End, Event, Line};
+use crate::words::claim::{Claim, Mode};
+use crate::words::id::ClaimId;
+
+/// Takes a lock, on a server that knows the scripts: a release that has to be sent twice comes
+/// behind the next claim.
+fn taken(process: &Process, name: &str) -> ClaimId {
+    let (held, _) = process.take("scripts", Mode::Exclusive);
+    assert!(matches!(process.release(held.id), End::Freed));
+    process.take(name, Mode::Exclusive).0.id
+}
+
+/// Gives a lock back and asks for it again in the same message, until the process stands back;
+/// answers the claim that does, and when its message was about to be sent.
+fn standing_back(process: &Process, held: ClaimId, name: &str) -> (ClaimId, Instant) {
+    let (mut held, began) = (held, Instant::now());
+    loop {
+        let again = process.exclusive(name);
+        let since = Instant::now();
+        match process.release_again(held, &again).again.expect("it was asked for again") {
+            Attempt::Granted(_) => held = again.id,
+            Attempt::InLine(_) => return (again.id, since),
+            other => panic!("{other:?}"),
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "it never lets anybody pass");
+    }
+}
+
+#[test]
+fn a_claim_that_came_before_a_release_that_was_sent_twice_is_woken_once_that_is_answered() {
+    for at_once in [true, false] {
+        let server = RedisServer::start();
+        let process = Process::with(plain(&server));
+        // The server does not know the script of the release.
+        let (held, _) = process.take("a", Mode::Exclusive);
+        let next = process.exclusive("a");
+        let attempt = if at_once {
+            process.release_again(held.id, &next).again.expect("it was asked for again")
+        } else {
+            let release = process.engine.release(&[held.id], None);
+            let attempt = process.engine.attempt(&next, Line::Join);
+            process.wait(release);
+            process.attempted(&next, attempt)
+        };
+        if matches!(attempt, Attempt::InLine(_)) {
+            // By itself it looks after five seconds.
+            let waited = woken(&process, next.id);
+            assert!(waited < Duration::from_secs(3), "{waited:?}");
+            granted(process.attempt(&next));
+        }
+        assert!(matches!(process.release(next.id), End::Freed));
+    }
+}
+
+#[test]
+fn a_process_that_had_a_plain_lock_for_long_lets_others_pass_for_a_quarter_of_a_second() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    // Again where the machine stood still for longer than the process stands back.
+    let told =
+        ["a", "b", "c", "d", "e"].iter().any(|name| lets_others_pass(&server, &process, name));
+    assert!(told, "each round took too long");
+}
+
+/// Whether it took no longer than can tell what stands back from what does not.
+fn lets_others_pass(server: &RedisServer, process: &Process, name: &str) -> bool {
+    // By the process's own clock, which gains where reading its three clocks is interrupted.
+    let began = process.clock.now();
+    let held = taken(process, name);
+    let (waiting, since) = standing_back(process, held, name);
+    let ran = process.clock.now().since(began);
+    assert!(ran >= Duration::from_millis(50), "{ran:?}: not after each hold");
+    // A wake-up is for those who compete.
+    let set = server.command(&["SET", name, "theirs", "NX", "PX", "30000"]);
+    if set != ["OK"] {
+        assert!(since.elapsed() > Duration::from_millis(250), "whoever asks now gets it");
+        return false;
+    }
+    assert_eq!(server.command(&["DEL", name]), ["1"]);
+    woken(process, waiting);
+    let stood = since.elapsed();
+    assert!(stood > Duration::from_millis(200) && stood < Duration::from_secs(4), "{stood:?}");
+    let mut claim = process.exclusive(name);
+    claim.id = waiting;
+    granted(process.attempt(&claim));
+    // Somebody else wanted it, so it stands back again as soon.
+    let again = Instant::now();
+    let (waiting, _) = standing_back(process, waiting, name);
+    let soon = again.elapsed() < Duration::from_secs(2);
+    // Once its time is over it asks, and has the lock.
+    let left = process.withdraw(waiting);
+    let stood_back = matches!(left, End::NotOurs);
+    assert!(
+        stood_back || again.elapsed() > Duration::from_millis(250),
+        "there is nothing of it on the server: {left:?}"
+    );
+    assert_eq!(server.command(&["EXISTS", name]), ["0"]);
+    soon && stood_back
+}
+
+#[test]
+fn a_process_that_nobody_competes_with_for_a_plain_lock_stands_back_once_in_seconds() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    let held = taken(&process, "a");
+    let mut claim = process.exclusive("a");
+    (claim.id, _) = standing_back(&process, held, "a");
+    granted(process.attempt_until(&claim));
+    let began = Instant::now();
+    standing_back(&process, claim.id, "a");
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_claim_that_stands_back_looks_before_its_caller_gives_up() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    // Again where the machine stood still until its caller gave up.
+    let looked = ["a", "b", "c", "d", "e"].iter().any(|name| {
+        let (again, attempt) = standing_back_for_a_moment(&process, name);
+        let give_up = again.give_up.expect("it gives up");
+        let in_time = || process.clock.now() < give_up;
+        match attempt {
+            Attempt::InLine(place) => {
+                let ask_at = place.ask_at.expect("it says when");
+                assert!(ask_at < give_up || !in_time(), "it looks {ask_at:?}, until {give_up:?}");
+            }
+            late => {
+                assert!(!in_time(), "{late:?}");
+                return false;
+            }
+        }
+        let has_it = process.event("what it found", |event| match event {
+            Event::Wake { claim } | Event::Granted { claim, .. } => {
+                (*claim == again.id).then_some(true)
+            }
+            Event::Failed { claim, .. } => (*claim == again.id).then_some(false),
+            _ => None,
+        }) && matches!(process.attempt(&again), Attempt::Granted(_));
+        assert!(has_it || !in_time(), "it was free");
+        has_it
+    });
+    assert!(looked, "each round took too long");
+}
+
+/// Takes a lock, gives it back and asks for it again until it is not granted, each time for less
+/// than a claim stands back; answers the last claim and what came of it.
+fn standing_back_for_a_moment(process: &Process, name: &str) -> (Claim, Attempt) {
+    let mut held = taken(process, name);
+    loop {
+        let mut again = process.exclusive(name);
+        again.give_up = Some(process.clock.now().plus(Duration::from_millis(240)));
+        match process.release_again(held, &again).again.expect("it was asked for again") {
+            Attempt::Granted(_) => held = again.id,
+            other => return (again, other),
+        }
+    }
+}
+
+#[test]
+fn no_other_layout_stands_back() {
+    let server = RedisServer::start();
+    for options in [redisson(&server, RedissonLock::Plain), options(server.port())] {
+        let process = Process::with(options);
+        let mut held = taken(&process, "a");
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(300) {
+            let again = process.exclusive("a");
+            let answer = process.release_again(held, &again).again;
+            assert!(matches!(answer, Some(Attempt::Granted(_))), "{answer:?}");
+            held = again.id;
+        }
+    }
+}

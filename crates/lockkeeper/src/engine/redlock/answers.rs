@@ -1,0 +1,122 @@
+//! What members answer to a claim, and following a question until it has its outcome.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::acquire::{Flight, Sent, Stepped};
+use super::plain::Seen;
+use super::recipe::{Event as Step, Outcome, Said, Verb};
+use super::wire::{Heard, Member};
+use super::{Quorum, first};
+use crate::words::error::{Error, ErrorKind};
+use crate::words::id::ClaimId;
+
+impl Quorum {
+    /// A member answered.
+    fn arrived(self: &Arc<Self>, id: ClaimId, sent: Sent, mut heard: Heard) -> Stepped {
+        let Sent { member, verb, round, in_time_until } = sent;
+        self.knows(heard.number);
+        if self.members.get(member).is_some_and(Member::is_stranger) {
+            self.admit_soon();
+        }
+        {
+            let mut state = self.state();
+            if !matches!(heard.said, Said::Not | Said::Unclear) {
+                state.silent.0 &= !(1 << member);
+            }
+            if let Some(entry) = state.claims.get_mut(&id) {
+                entry.in_flight = entry.in_flight.saturating_sub(1);
+                entry.errors.extend(heard.error.map(|error| (member, error)));
+                if let Said::Yes { counts: false, .. } = heard.said {
+                    let now = self.context.clock.now();
+                    let can = self.members.get(member).is_some_and(|m| self.can_admit(m, now));
+                    entry.stranger |= can;
+                    let why = self.members.get(member).and_then(|m| self.not_counting(m, now));
+                    let why = why.map(|text| Error::new(ErrorKind::Unreachable, text));
+                    entry.errors.extend(why.map(|error| (member, error)));
+                }
+                if self.options.plain.is_some()
+                    && let Said::Other(other) = &mut heard.said
+                {
+                    let now = self.context.clock.now();
+                    let seen = Seen::new(other.rank.claim, now, other.rest);
+                    let age = entry.seen.get(&member).and_then(|first| first.age(&seen));
+                    other.age = age.unwrap_or_default();
+                    if age.is_none() {
+                        entry.seen.insert(member, seen);
+                    }
+                }
+                entry.others.extend(heard.holder.map(|record| (record.claim, record)));
+                entry.heard_by = entry.heard_by.max(heard.heard_by);
+                if verb == Verb::Take && heard.said == Said::Unclear {
+                    entry
+                        .doubts
+                        .insert(member, in_time_until.plus(self.options.request_timeout / 8));
+                }
+            }
+        }
+        let now = self.context.clock.now();
+        self.step(id, Step::Said { now, member, verb, round, said: heard.said })
+    }
+
+    /// The time for the answers of a round is over.
+    fn due(self: &Arc<Self>, id: ClaimId, round: u64, waited: Duration) -> Stepped {
+        let now = self.context.clock.now();
+        {
+            let mut state = self.state();
+            let missing: Vec<usize> = match state.claims.get(&id) {
+                Some(entry) => entry.machine.unanswered().collect(),
+                None => Vec::new(),
+            };
+            for member in missing {
+                state.silent.0 |= 1 << member;
+                let error = self.silence(member, now, waited);
+                if let Some(entry) = state.claims.get_mut(&id) {
+                    entry.errors.extend(error.map(|error| (member, error)));
+                }
+            }
+        }
+        self.step(id, Step::Due { now, round })
+    }
+
+    /// Follows a question to its answer. What is answered after that is followed all the same.
+    pub(super) async fn follow(self: &Arc<Self>, id: ClaimId, mut stepped: Stepped) -> Outcome {
+        let begun = Instant::now();
+        let (mut until, mut round) = (begun, 0);
+        loop {
+            if let Some(outcome) = stepped.outcome {
+                self.follow_rest(id, stepped.flights);
+                return outcome;
+            }
+            if let Some((at, of)) = stepped.due.take() {
+                (until, round) = (Instant::now() + at.since(self.context.clock.now()), of);
+            }
+            let more = match first(&mut stepped.flights, until).await {
+                Some((sent, heard)) => self.arrived(id, sent, heard),
+                None => self.due(id, round, begun.elapsed()),
+            };
+            let over = more.outcome.is_none() && more.due.is_none() && Instant::now() >= until;
+            stepped.outcome = more.outcome.or(over.then_some(Outcome::TooFew));
+            stepped.due = more.due;
+            stepped.flights.extend(more.flights);
+        }
+    }
+
+    /// Follows what is on its way to its answers, whatever they are.
+    pub(super) fn follow_rest(self: &Arc<Self>, id: ClaimId, mut flights: Vec<Flight>) {
+        if flights.is_empty() {
+            return;
+        }
+        let quorum = self.clone();
+        self.context.spawner.spawn(async move {
+            let forever = Instant::now() + Duration::from_secs(365 * 24 * 3600);
+            while !flights.is_empty()
+                && let Some((sent, heard)) = first(&mut flights, forever).await
+            {
+                flights.extend(quorum.arrived(id, sent, heard).flights);
+            }
+        });
+    }
+}

@@ -1,0 +1,196 @@
+//! Connecting to the members, staying connected, and parting from them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::wire::Member;
+use super::{Connected, Quorum, errors};
+use crate::engine::Event;
+use crate::engine::redis::client::wire::either;
+use crate::words::error::{Error, ErrorKind, Result};
+
+/// How long the reasons are waited for why members were not connected in time.
+const REASON: Duration = Duration::from_millis(50);
+
+impl Quorum {
+    /// Connects to all members. A majority is enough; the others have a moment more, and go on
+    /// being tried.
+    ///
+    /// # Errors
+    /// Too few can be reached, or one can never be a member.
+    pub(super) async fn open(self: &Arc<Self>) -> Result<()> {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        for at in 0..self.members.len() {
+            self.context.spawner.spawn(self.clone().keep_member(at, sender.clone()));
+        }
+        drop(sender);
+        // A member that does not answer in its own time says why, which is worth a moment.
+        let mut until = Instant::now() + self.options.connect_timeout + REASON;
+        let (mut up, mut errors) = (0, Vec::new());
+        while up + errors.len() < self.members.len() {
+            let next = std::pin::pin!(receiver.recv());
+            let Ok(Some((at, outcome))) = either(next, std::pin::pin!(sleep_until(until))).await
+            else {
+                break;
+            };
+            match outcome {
+                Ok(()) => up += 1,
+                // What passes by itself keeps nobody out of a majority that is there.
+                Err(error) if error.kind() == ErrorKind::Unreachable || error.is_temporary() => {
+                    errors.push((at, error));
+                }
+                Err(error) => return Err(error),
+            }
+            if up == self.options.majority() {
+                let moment = self.options.server_timeout(self.options.ttl);
+                until = until.min(Instant::now() + moment);
+            }
+        }
+        if up < self.options.majority() {
+            let waited = self.options.connect_timeout;
+            for at in (0..self.members.len()).filter(|at| !self.is_up(*at)) {
+                if errors.iter().all(|(other, _)| other != &at) {
+                    let error = self.silence(at, self.context.clock.now(), waited);
+                    errors.extend(error.map(|error| (at, error)));
+                }
+            }
+            return Err(errors::too_few(&self.options, &errors));
+        }
+        self.looked_over.store(true, Ordering::SeqCst);
+        // A member that was lost meanwhile told of that; those that came first told nothing.
+        self.tell_majority();
+        // Most often there is nothing to do for anybody: that is known from the greetings.
+        if self.members.iter().any(|m| m.link.is_up() && !m.is_settled()) {
+            self.admit().await;
+        }
+        self.context.spawner.spawn(self.clone().keep_admitting());
+        self.misfit().map_or(Ok(()), Err)
+    }
+
+    fn is_up(&self, at: usize) -> bool {
+        self.members.get(at).is_some_and(|member| member.link.is_up())
+    }
+
+    /// Keeps one connection; tells the first outcome.
+    async fn keep_member(
+        self: Arc<Self>,
+        at: usize,
+        first: mpsc::UnboundedSender<(usize, Result<()>)>,
+    ) {
+        let Some(member) = self.members.get(at) else { return };
+        let (driver, outcome) = match member.link.connect().await {
+            Ok(driver) => (Some(driver), self.came_up(at)),
+            Err(error) => (None, Err(error)),
+        };
+        if driver.is_some() && self.looked_over.load(Ordering::SeqCst) {
+            self.is_back(at);
+        }
+        // Nobody listens any more once there is a majority.
+        let _ = first.send((at, outcome));
+        drop(first);
+        let quorum = self.clone();
+        let tell = move |up| {
+            if up {
+                // Why it does not count is told by whoever misses a majority, and by `describe`.
+                let _ = quorum.came_up(at);
+                quorum.is_back(at);
+            } else {
+                quorum.tell_majority();
+            }
+        };
+        member.link.clone().keep(driver, tell).await;
+    }
+
+    /// A member was connected after the engine was opened.
+    fn is_back(self: &Arc<Self>, at: usize) {
+        // Others may have lacked what this one knows of numbers.
+        let settled = self.members.get(at).is_some_and(Member::is_settled);
+        if !settled || self.members.iter().any(|m| m.link.is_up() && m.is_stranger()) {
+            self.look_over();
+        }
+        self.came_back(at);
+        self.tell_majority();
+    }
+
+    /// A majority is connected, or no more: then everything is asked about. One member that comes
+    /// and goes costs the others nothing.
+    fn tell_majority(&self) {
+        let connected = || self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let up = {
+                let mut connected = connected();
+                let count = self.members.iter().filter(|member| member.link.is_up()).count();
+                let up = count >= self.options.majority();
+                // Whoever is telling looks again afterwards, so that both are told in their order.
+                if connected.telling || connected.told == up {
+                    return;
+                }
+                *connected = Connected { told: up, telling: true };
+                up
+            };
+            self.context.events.send(Event::Link { up });
+            connected().telling = false;
+        }
+    }
+
+    /// A member was connected, and said what it is.
+    ///
+    /// # Errors
+    /// It can never count.
+    fn came_up(&self, at: usize) -> Result<()> {
+        let Some(member) = self.members.get(at) else { return Ok(()) };
+        member.came_up(self.options.max_ttl);
+        let run_id = |member: &Member| member.link.facts().and_then(|facts| facts.run_id);
+        let (facts, ours) = (member.link.facts(), run_id(member));
+        let twin = ours.is_some().then(|| {
+            let mut others = self.members.iter().enumerate();
+            others
+                .find(|(other, member)| *other != at && !member.is_twin() && run_id(member) == ours)
+        });
+        let twin = twin.flatten();
+        member.set_twin(twin.is_some());
+        let address = &member.options.address;
+        if let Some((_, other)) = twin {
+            let text = format!(
+                "{address} and {} are the same server, which would vote twice: name {} different \
+                 servers",
+                other.options.address,
+                self.members.len()
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        if facts.is_some_and(|facts| facts.uptime.is_none()) {
+            let text = format!(
+                "Redis at {address} does not let this user run INFO, which says whether it may \
+                 have forgotten leases: allow +info"
+            );
+            return Err(Error::new(ErrorKind::Refused, text));
+        }
+        Ok(())
+    }
+
+    /// From now on the engine's tasks end.
+    pub(super) fn closing(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.watches.close();
+        self.sooner.notify_one();
+    }
+
+    /// Ends every connection, once what is being given back is gone where somebody answers.
+    pub(super) async fn close(&self) {
+        let within = self.options.server_timeout(self.options.ttl) * 2;
+        self.parting.settled(within, || true).await;
+        self.end();
+    }
+
+    pub(super) fn end(&self) {
+        self.closing();
+        for member in &self.members {
+            member.link.close();
+        }
+    }
+}

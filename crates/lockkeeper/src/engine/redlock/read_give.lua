@@ -1,0 +1,12 @@
+-- Deletes the record of a reader, as give does, and tells the waiters if nobody reads any more.
+-- KEYS: record readers. ARGV: claim round [channel]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local held = reading(KEYS[2], ARGV[1], now)
+if not held or held.round > tonumber(ARGV[2]) then return {'N'} end
+redis.call('HDEL', KEYS[2], ARGV[1])
+if is_read(KEYS[2], now) then return {'D', '0'} end
+if redis.call('GET', KEYS[1]) == READ then redis.call('DEL', KEYS[1]) end
+if not ARGV[3] then return {'D', '0'} end
+local heard = redis.pcall('PUBLISH', ARGV[3], ARGV[1])
+return {'D', type(heard) == 'number' and string.format('%.0f', heard) or '0'}

@@ -1,0 +1,232 @@
+//! The layout of redsync, node-redlock and RedLock.net, against the very commands of theirs.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::plain::{Others, Plain, Request};
+use super::super::recipe::{Said, Verb};
+use super::super::wire::Member;
+use super::support::{Proxied, Quorum, TTL, claim, open};
+use crate::engine::redis::options::ValueFormat;
+use crate::engine::redis::tests::support::{Process, granted, options, until};
+use crate::engine::{Attempt, Change, End, Event, Number, Renewal};
+use crate::words::claim::{Claim, Ends};
+use crate::words::clock::Clock;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::guarantee::Ability;
+use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
+
+/// What every one of them sends to give back.
+const RELEASE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return \
+                       redis.call('del',KEYS[1]) else return 0 end";
+
+fn plain(quorum: &Quorum, options: &str) -> Process {
+    open(&format!("{}&layout=plain{options}", quorum.url())).expect("the members can be used")
+}
+
+/// What each member has in a key.
+fn values(quorum: &Quorum, key: &str) -> Vec<String> {
+    quorum.0.iter().map(|server| server.command(&["GET", key]).concat()).collect()
+}
+
+/// Why an attempt failed.
+pub(super) fn refused(attempt: Attempt) -> Error {
+    match attempt {
+        Attempt::Failed(error) => error,
+        other => panic!("not refused but {other:?}"),
+    }
+}
+
+#[test]
+fn plain_writes_what_the_others_write() {
+    let quorum = Quorum::of(3);
+    for (value, key, length) in
+        [("hex", "{name}", 32), ("guid", "redlock:{name}", 36), ("base64", "mutex:{name}", 24)]
+    {
+        let process = plain(&quorum, &format!("&value={value}&key={key}"));
+        let about = process.engine.describe();
+        assert_eq!((about.layout, about.fenced), ("plain", false));
+        assert!(about.can.has(Ability::Force) && !about.can.has(Ability::List));
+        let key = key.replace("{name}", "a {b} é");
+        let held = claim(&process, "a {b} é");
+        assert_eq!(granted(process.attempt(&held)).number, Number::None);
+        until("all have it", || values(&quorum, &key).iter().all(|value| value.len() == length));
+        let text = values(&quorum, &key)[0].clone();
+        assert_eq!(values(&quorum, &key), vec![text.clone(); 3]);
+        for server in &quorum.0 {
+            let ttl: u64 = server.command(&["PTTL", &key])[0].parse().expect("it has one");
+            assert!((1_000..=2_000).contains(&ttl), "{ttl}");
+            let theirs = ["SET", &key, "theirs", "NX", "PX", "30000"];
+            assert_eq!(server.command(&theirs), ["(nil)"], "they wait for us");
+            // Nothing else stands there.
+            assert_eq!(server.command(&["DBSIZE"]), ["1"]);
+        }
+        let [holder] = &process.look(Kind::Lock, "a {b} é").holders[..] else { panic!("held") };
+        assert_eq!((holder.label.as_ref(), holder.claim, holder.token), (Some(&text), None, None));
+        assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+        assert!(matches!(process.release(held.id), End::Freed));
+        assert!(matches!(process.release(held.id), End::NotOurs));
+        until("nothing is left", || values(&quorum, &key) == vec!["(nil)"; 3]);
+    }
+}
+
+#[test]
+fn plain_waits_for_a_foreign_majority_and_is_woken_by_its_release() {
+    let quorum = Quorum::of(3);
+    let process = plain(&quorum, "");
+    // One that a dead program left keeps nobody out.
+    quorum.0[2].command(&["SET", "a", "dead", "NX", "PX", "60000"]);
+    let alone = claim(&process, "a");
+    granted(process.attempt(&alone));
+    assert!(matches!(process.release(alone.id), End::Freed));
+    until("it is free", || values(&quorum, "a")[..2] == ["(nil)", "(nil)"]);
+    for set in [&["SET", "a", "theirs", "NX", "PX", "30000"][..], &["SETNX", "a", "theirs"]] {
+        for server in &quorum.0[..2] {
+            server.command(set);
+        }
+        let Attempt::Busy(Some(holder)) = process.attempt_try(&claim(&process, "a")) else {
+            panic!("they have a majority")
+        };
+        assert_eq!(holder.label.as_deref(), Some("theirs"));
+        assert_eq!(holder.ends == Some(Ends::Never), set[0] == "SETNX", "{holder:?}");
+        let waiting = claim(&process, "a");
+        process.queue_claim(&waiting);
+        let since = Instant::now();
+        for server in &quorum.0[..2] {
+            assert_eq!(server.command(&["EVAL", RELEASE, "1", "a", "theirs"]), ["1"]);
+        }
+        process.event("a wake-up", |event| {
+            matches!(event, Event::Wake { claim } if *claim == waiting.id).then_some(())
+        });
+        // By itself it looks after five seconds.
+        assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+        granted(process.attempt_until(&waiting));
+        assert!(matches!(process.release(waiting.id), End::Freed));
+        until("it is free", || values(&quorum, "a")[..2] == ["(nil)", "(nil)"]);
+    }
+}
+
+#[test]
+fn r10_a_plain_waiter_is_woken_by_members_that_it_reached_again() {
+    let proxied = Proxied::before(Quorum::long_up(3));
+    let url = proxied.quorum.url().replace("max_ttl=2s", "max_ttl=24h") + "&layout=plain";
+    let one = open(&url).expect("the members can be used");
+    let two = proxied.process("max_ttl=24h&server_timeout=600ms&layout=plain");
+    let long = |process| Claim { ttl: Duration::from_secs(60), ..claim(process, "a") };
+    let (held, waiting) = (long(&one), long(&two));
+    granted(one.attempt(&held));
+    until("all have it", || values(&proxied.quorum, "a").iter().all(|value| value.len() == 32));
+    two.queue_claim(&waiting);
+    // What was read over a connection that is gone is told to nobody.
+    for proxy in &proxied.proxies[..2] {
+        let before = proxy.accepted();
+        proxy.cut();
+        until("it is connected again", || {
+            let down = |w: &crate::words::guarantee::Warning| w.id == "member-down";
+            proxy.accepted() > before && !two.engine.describe().warnings.iter().any(down)
+        });
+    }
+    let since = Instant::now();
+    assert!(matches!(one.release(held.id), End::Freed));
+    two.event("a wake-up", |event| match event {
+        Event::Wake { claim } | Event::Granted { claim, .. } => {
+            (*claim == waiting.id).then_some(())
+        }
+        _ => None,
+    });
+    // By itself it looks after five seconds.
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    granted(two.attempt_until(&waiting));
+}
+
+#[test]
+fn plain_is_taken_away_from_those_who_were_shown() {
+    let quorum = Quorum::of(3);
+    let process = plain(&quorum, "&value=base64");
+    let held = claim(&process, "a");
+    granted(process.attempt(&held));
+    until("all have it", || values(&quorum, "a").iter().all(|value| value.len() == 24));
+    let name = Name::new("a").expect("a good name");
+    let shown = process.look(Kind::Lock, "a").holders;
+    let mut other = shown.clone();
+    other[0].label = Some("AAAAAAAAAAAAAAAAAAAAAA==".into());
+    assert!(!process.change(&Change::Force(Kind::Lock, name.clone(), other)));
+    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+    assert!(process.change(&Change::Force(Kind::Lock, name, shown)));
+    assert!(matches!(process.renew(held.id), Renewal::Gone(_)));
+}
+
+#[test]
+fn plain_errors_name_what_helps_in_this_layout() {
+    let quorum = Quorum::of(3);
+    let process = plain(&quorum, "");
+    let owner = "9c2f4a1e-6f0b-4a55-8a3c-1f2e3d4c5b6a:42";
+    for server in &quorum.0 {
+        server.command(&["HSET", "a", owner, "1"]);
+        server.command(&["ACL", "SETUSER", "shop", "on", ">pw", "~other:*", "&*", "+@all"]);
+    }
+    let error = refused(process.attempt(&claim(&process, "a")));
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    for says in ["the key a is of another type", "in layout=plain", "layout=redisson"] {
+        assert!(error.message().contains(says), "{says}: {error}");
+    }
+    let url = quorum.url().replace("redlock://", "redlock://shop:pw@");
+    let narrow = open(&format!("{url}&layout=plain")).expect("the members can be used");
+    let error = refused(narrow.attempt(&claim(&narrow, "b")));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    for says in ["the names' keys and channels", "ACL SETUSER shop", "the keys are b"] {
+        assert!(error.message().contains(says), "{says}: {error}");
+    }
+    assert!(!error.message().contains("namespace"), "{error}");
+}
+
+#[test]
+fn l3_a_plain_member_counts_once_it_has_been_up_for_the_max_ttl_of_the_url() {
+    let quorum = Quorum::young(3);
+    let process = plain(&quorum, "");
+    let asked = claim(&process, "a");
+    let Attempt::Unknown(error) = process.attempt(&asked) else { panic!("they do not count") };
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.message().contains("max_ttl=2s"), "{error}");
+    until("they count", || matches!(process.attempt(&asked), Attempt::Granted(_)));
+}
+
+#[test]
+fn r3_a_late_request_to_give_back_deletes_nothing_that_a_later_round_wrote() {
+    let quorum = Quorum::of(3);
+    let redisson = |fair| Others::Redisson { fair };
+    for others in [Others::Value(ValueFormat::Base64), redisson(false), redisson(true)] {
+        late_requests_delete_nothing(&quorum, others);
+    }
+}
+
+fn late_requests_delete_nothing(quorum: &Quorum, others: Others) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let said = runtime.expect("a runtime").block_on(async {
+        let options = Arc::new(options(quorum.0[0].port()));
+        let nobody = Arc::new(|_, _| {});
+        let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
+        let driver = member.link.connect().await.expect("it is up");
+        tokio::spawn(member.link.clone().keep(Some(driver), |_| {}));
+        let plain = Plain { key: "{name}".into(), others };
+        let name = Name::new("a").expect("a good name");
+        let mut said = Vec::new();
+        let id = ClaimId::fresh();
+        let steps =
+            [(Verb::Take, 2), (Verb::Give, 1), (Verb::Take, 1), (Verb::Give, 1), (Verb::Give, 2)];
+        for (verb, round) in steps {
+            let run = member.run();
+            let not_after_us = 9_000_000_000_000_000;
+            let channel = None;
+            let (claim, ttl_ms, waits) = (id, 2_000, true);
+            let request = Request { claim, round, ttl_ms, not_after_us, run, channel, waits };
+            let call = plain.call(&plain.keys(&name), verb, request);
+            let started = member.link.start(&[call.by_name()]);
+            said.push(member.follow(started, &call, TTL, || true).await.said);
+        }
+        said
+    });
+    let yes = Said::Yes { counts: true, number: 0 };
+    assert_eq!(said, [yes, Said::Nothing, yes, Said::Nothing, Said::Gave]);
+}

@@ -1,0 +1,394 @@
+//! Who holds and who waits, also where others wrote it.
+
+use std::collections::BTreeSet;
+
+use super::claims::contenders;
+use super::errors;
+use super::latch::Latch;
+use super::layout::{Child, Layout, Tag};
+use super::limit::Limit;
+use super::name;
+use super::options::Options;
+use super::proto::{Code, Reply, Request, Stat};
+use super::record;
+use super::session::Shared;
+use super::state::{Fault, Ticket};
+use crate::engine::Query;
+use crate::words::claim::{Entry, Holder, Mode};
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::name::{Kind, Name};
+
+/// How many nodes are read in one message.
+const READ_AT_ONCE: usize = 128;
+/// How many directories a listing looks into.
+const LISTED_MAX: usize = 65_536;
+
+/// Lets the server catch up with its leader before it answers what is sent next, in the same
+/// flight: whoever was told of a change and looks at it from another server must see it.
+pub(super) fn catch_up(shared: &Shared) {
+    let mut state = shared.lock();
+    if state.up {
+        let path = shared.options.root();
+        state.send(&Request::Sync { path }, Ticket::Nobody);
+    }
+}
+
+/// One request whose answer is waited for.
+pub(super) async fn ask(shared: &Shared, request: Request) -> Result<Reply, Fault> {
+    let answer = shared.lock().call(request);
+    shared.patience.within(answer).await.unwrap_or(Err(Fault::Lost))
+}
+
+/// A reading that failed.
+pub(super) fn failed(shared: &Shared, fault: Fault, path: &str) -> Error {
+    match fault {
+        Fault::Code(code) => errors::refused(code, path),
+        Fault::Told(error) => error,
+        Fault::Lost | Fault::NotSent => shared.lock().unanswered(),
+    }
+}
+
+/// See [`Engine::read`](crate::engine::Engine::read).
+pub(super) async fn read(shared: &Shared, query: &Query) -> Result<Vec<Entry>> {
+    match query {
+        Query::One(kind, name) => {
+            let dir = name::of_kind(&shared.options, *kind, name)?;
+            let Some(found) = look(shared, &dir).await? else {
+                return Ok(vec![Entry::new(*kind, name.clone())]);
+            };
+            if *kind == Kind::Latch {
+                return Ok(vec![latch(shared, name.clone(), &found)?]);
+            }
+            let mut entry = entry(shared, *kind, name.clone(), &dir, &found).await?.0;
+            if let Some(gate) = name::gate(&shared.options, *kind, &dir) {
+                at_gate(shared, &gate, &mut entry).await?;
+            }
+            Ok(vec![entry])
+        }
+        Query::Prefix(prefix) => list(shared, prefix).await,
+    }
+}
+
+/// One node with the names of its children.
+struct Found {
+    names: Vec<String>,
+    data: Vec<u8>,
+    stat: Stat,
+}
+
+async fn look(shared: &Shared, dir: &str) -> Result<Option<Found>> {
+    catch_up(shared);
+    let both = vec![
+        Request::GetChildren { path: dir.to_owned() },
+        Request::GetData { path: dir.to_owned(), watch: false },
+    ];
+    let replies = match ask(shared, Request::MultiRead(both)).await {
+        Ok(Reply::Many(replies)) => replies,
+        Ok(_) => Vec::new(),
+        Err(fault) => return Err(failed(shared, fault, dir)),
+    };
+    let mut replies = replies.into_iter();
+    match (replies.next(), replies.next()) {
+        (Some(Ok(Reply::Children(names))), Some(Ok(Reply::Data(data, stat)))) => {
+            Ok(Some(Found { names, data, stat }))
+        }
+        (Some(Err(code)), _) | (_, Some(Err(code))) if code != Code::NO_NODE => {
+            Err(errors::refused(code, dir))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn latch(shared: &Shared, name: Name, found: &Found) -> Result<Entry> {
+    let latch = Latch::read(&shared.options.layout, &found.data, &found.stat)
+        .map_err(|error| error.name(&name))?;
+    Ok(Entry { count: Some(latch.count()), ..Entry::new(Kind::Latch, name) })
+}
+
+/// A name whose record cannot be read, which says nothing about the others.
+fn unreadable(kind: Kind, name: Name, error: Error) -> Entry {
+    let mut entry = Entry::new(kind, name);
+    entry.unreadable = Some(error.into());
+    entry
+}
+
+/// Whether a child stands in a line of this kind.
+fn kinds_of(layout: &Layout, names: &[String]) -> BTreeSet<Kind> {
+    let kind = |child: Child| match child.tag {
+        Tag::Latch if *layout == Layout::Curator => Kind::Election,
+        Tag::Lease | Tag::Permits(_) => Kind::Semaphore,
+        _ => Kind::Lock,
+    };
+    names.iter().filter_map(|name| Child::read(name)).map(kind).collect()
+}
+
+async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
+    let Shared { options, .. } = shared;
+    let mut found = Vec::new();
+    let mut open = vec![options.root()];
+    let mut looked = 0;
+    while let Some(dir) = open.pop() {
+        looked += 1;
+        if looked > LISTED_MAX {
+            let text = format!(
+                "more than {LISTED_MAX} nodes are below {}: list with a longer prefix",
+                options.root()
+            );
+            return Err(Error::new(ErrorKind::Refused, text));
+        }
+        let Some(found_here) = look(shared, &dir).await? else { continue };
+        let names = &found_here.names;
+        let inside = dir.trim_end_matches('/');
+        let mut deeper: Vec<String> = names
+            .iter()
+            .filter(|name| Child::read(name).is_none() || inside == options.chroot)
+            .cloned()
+            .collect();
+        if let Some(name) =
+            name::name_of(&options.chroot, &dir).filter(|n| n.as_str().starts_with(prefix))
+        {
+            if found_here.data.starts_with(b"lockkeeper-latch/") {
+                let latched = latch(shared, name.clone(), &found_here)
+                    .unwrap_or_else(|error| unreadable(Kind::Latch, name.clone(), error));
+                found.extend(Some(latched).filter(|latch| latch.count != Some(0)));
+            }
+            let mut kinds = kinds_of(&options.layout, names);
+            let limit = Limit::read(options, &found_here.data, &found_here.stat);
+            if limit.newer.is_some() || options.counts_leases() && limit.stored.is_some() {
+                kinds.insert(Kind::Semaphore);
+            }
+            for kind in kinds {
+                let mut name = name.clone();
+                if kind == Kind::Semaphore && !options.counts_leases() {
+                    let above = name
+                        .as_str()
+                        .strip_suffix("/permits")
+                        .or_else(|| name.as_str().strip_suffix("/leases"));
+                    match above.filter(|above| above.starts_with(prefix)).map(Name::new) {
+                        Some(Ok(above)) => name = above,
+                        _ => continue,
+                    }
+                }
+                let (entry, directories) = entry(shared, kind, name, &dir, &found_here).await?;
+                found.push(entry);
+                deeper.extend(directories);
+            }
+        }
+        let matters = |path: &String| {
+            let name = path.get(options.chroot.len() + 1..).unwrap_or_default();
+            (name.starts_with(prefix) || prefix.starts_with(name))
+                && !(options.chroot.is_empty() && name == "zookeeper")
+        };
+        open.extend(deeper.into_iter().map(|name| format!("{inside}/{name}")).filter(matters));
+    }
+    found.retain(Entry::is_in_use);
+    found.sort_by(|a, b| (a.name.as_str(), a.kind).cmp(&(b.name.as_str(), b.kind)));
+    Ok(found)
+}
+
+/// What stands in one directory, and which children only look like contenders.
+async fn entry(
+    shared: &Shared,
+    kind: Kind,
+    name: Name,
+    dir: &str,
+    found: &Found,
+) -> Result<(Entry, Vec<String>)> {
+    let mut children = contenders(&shared.options, kind, &found.names)
+        .map_err(|code| errors::refused(code, dir).name(&name))?;
+    in_order(&mut children);
+    let limit = Limit::read(&shared.options, &found.data, &found.stat);
+    if let Some(newer) = limit.newer.filter(|_| kind == Kind::Semaphore) {
+        return Ok((
+            unreadable(kind, name, errors::refused(errors::newer_limit(newer), dir)),
+            Vec::new(),
+        ));
+    }
+    let mut entry = Entry::new(kind, name);
+    let mut room = Room::new(&shared.options, kind, found);
+    entry.limit = room.limit();
+    let mut directories = Vec::new();
+    let mut hint = None;
+    for part in children.chunks(READ_AT_ONCE) {
+        for (child, data, stat) in data_of(shared, dir, part).await? {
+            if stat.is_directory() {
+                directories.push(child.name.clone());
+                continue;
+            }
+            // The second node of an upgrade is nobody who waits: with nobody else beside it, it
+            // holds alone.
+            let record = record::Record::read(&data);
+            if record.claim.is_some()
+                && let Some(at) = entry.holders.iter().position(|h| h.claim == record.claim)
+            {
+                if entry.holders.len() == 1
+                    && let Some(holder) = entry.holders.get_mut(at)
+                {
+                    holder.mode = Some(Mode::Exclusive);
+                }
+                continue;
+            }
+            if kind == Kind::Lock && hint.is_none() {
+                hint = errors::hint(&shared.options.layout, child);
+            }
+            if room.holds(child) {
+                entry.holders.push(record::holder(kind, child, &data, &stat));
+            } else {
+                let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
+                entry.waiters.push(record::waiter(kind, child, &data, &stat, ahead));
+            }
+        }
+    }
+    if let (Some(hint), Some(holder)) = (hint, entry.holders.first_mut()) {
+        holder.label =
+            Some(holder.label.take().map_or(hint.clone(), |label| format!("{hint}; {label}")));
+    }
+    Ok((entry, directories))
+}
+
+/// Those who wait at a semaphore's gate. The first of them may wait among the permits already, or
+/// have got its own.
+async fn at_gate(shared: &Shared, gate: &str, entry: &mut Entry) -> Result<()> {
+    let Some(found) = look(shared, gate).await? else { return Ok(()) };
+    let mut children = contenders(&shared.options, Kind::Lock, &found.names)
+        .map_err(|code| errors::refused(code, gate))?;
+    in_order(&mut children);
+    let seen = usize::from(!entry.waiters.is_empty()).min(children.len());
+    for part in children.get(seen..).unwrap_or_default().chunks(READ_AT_ONCE) {
+        for (child, data, stat) in data_of(shared, gate, part).await? {
+            let claim = record::Record::read(&data).claim;
+            if claim.is_some() && entry.holders.iter().any(|h| h.claim == claim) {
+                continue;
+            }
+            let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
+            entry.waiters.push(record::waiter(Kind::Semaphore, child, &data, &stat, ahead));
+        }
+    }
+    Ok(())
+}
+
+/// The data of many nodes, in one message; those that went away in between are left out.
+async fn data_of<'a>(
+    shared: &Shared,
+    dir: &str,
+    children: &'a [Child],
+) -> Result<Vec<(&'a Child, Vec<u8>, Stat)>> {
+    let reads = children
+        .iter()
+        .map(|c| Request::GetData { path: format!("{dir}/{}", c.name), watch: false });
+    let replies = match ask(shared, Request::MultiRead(reads.collect())).await {
+        Ok(Reply::Many(replies)) => replies,
+        Ok(_) => Vec::new(),
+        Err(fault) => return Err(failed(shared, fault, dir)),
+    };
+    let pairs = children.iter().zip(replies);
+    Ok(pairs
+        .filter_map(|(child, reply)| match reply {
+            Ok(Reply::Data(data, stat)) => Some((child, data, stat)),
+            _ => None,
+        })
+        .collect())
+}
+
+/// The paths of the holders' nodes, and who stands there.
+pub(super) async fn holding(
+    shared: &Shared,
+    kind: Kind,
+    name: &Name,
+) -> Result<Vec<(String, Holder)>> {
+    let dir = name::of_kind(&shared.options, kind, name)?;
+    let Some(found) = look(shared, &dir).await? else { return Ok(Vec::new()) };
+    let mut children = contenders(&shared.options, kind, &found.names)
+        .map_err(|code| errors::refused(code, &dir).name(name))?;
+    in_order(&mut children);
+    let holding = data_of(shared, &dir, children.get(..READ_AT_ONCE).unwrap_or(&children)).await?;
+    let stranger = holding
+        .iter()
+        .find(|(child, _, stat)| child.tag == Tag::OtherPrefix && !stat.is_directory());
+    if let Some((child, ..)) = stranger {
+        // The first by number need not be the holder: those who wrote it go by the order of texts.
+        return Err(errors::other_prefix(&shared.options.layout, &dir, &child.name).name(name));
+    }
+    let mut room = Room::new(&shared.options, kind, &found);
+    let holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory());
+    let who = |(child, data, stat): (&Child, Vec<u8>, Stat)| {
+        (format!("{dir}/{}", child.name), record::holder(kind, child, &data, &stat))
+    };
+    Ok(holding.take_while(|(child, ..)| room.holds(child)).map(who).collect())
+}
+
+/// Takes a name away from these holders, or from whoever holds it: deletes their nodes, whose names
+/// nobody gets again. Answers whether there were any.
+pub(super) async fn force(
+    shared: &Shared,
+    kind: Kind,
+    name: &Name,
+    from: &[Holder],
+) -> Result<bool> {
+    let mut taken = false;
+    for (path, holder) in holding(shared, kind, name).await? {
+        // A label also says what else was seen in the directory; a transaction made one node.
+        let is_it = |shown: &Holder| {
+            shown.is_same_hold(&holder)
+                || shown.claim == holder.claim
+                    && shown.token.is_some()
+                    && shown.token == holder.token
+        };
+        if !from.is_empty() && !from.iter().any(is_it) {
+            continue;
+        }
+        match ask(shared, Request::Delete { path: path.clone(), version: -1 }).await {
+            Ok(_) => taken = true,
+            Err(Fault::Code(Code::NO_NODE)) => {}
+            Err(fault) => return Err(failed(shared, fault, &path)),
+        }
+    }
+    Ok(taken)
+}
+
+/// Who of a line holds, asked from its head on.
+enum Room {
+    /// The first, and with a reader those that read behind it.
+    Lock { readers_so_far: Option<bool> },
+    /// As long as there are permits; nobody knows how many where no limit is stored.
+    Permits { limit: Option<u16>, taken: u32 },
+}
+
+impl Room {
+    fn new(options: &Options, kind: Kind, found: &Found) -> Self {
+        if kind == Kind::Semaphore {
+            Self::Permits { limit: Limit::read(options, &found.data, &found.stat).stored, taken: 0 }
+        } else {
+            Self::Lock { readers_so_far: None }
+        }
+    }
+
+    fn limit(&self) -> Option<u16> {
+        if let Self::Permits { limit, .. } = self { *limit } else { None }
+    }
+
+    fn holds(&mut self, child: &Child) -> bool {
+        match self {
+            Self::Lock { readers_so_far } => {
+                let reads = child.tag.is_shared();
+                let holds = readers_so_far.is_none_or(|all| all && reads);
+                *readers_so_far = Some(readers_so_far.unwrap_or(true) && reads);
+                holds
+            }
+            Self::Permits { limit, taken } => {
+                *taken += child.tag.weight();
+                limit.is_none_or(|limit| *taken <= u32::from(limit))
+            }
+        }
+    }
+}
+
+/// Sorts contenders as they stand in line.
+fn in_order(children: &mut [Child]) {
+    let first = children
+        .iter()
+        .map(|c| c.seq)
+        .reduce(|a, b| if b.wrapping_sub(a) < 0 { b } else { a })
+        .unwrap_or(0);
+    children.sort_unstable_by_key(|c| (c.seq.wrapping_sub(first), c.tag));
+}

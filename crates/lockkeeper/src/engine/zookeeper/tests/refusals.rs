@@ -1,0 +1,425 @@
+//! What others leave in our directories, what servers refuse, and what cannot be reached.
+
+use lockkeeper_lab::engines::zookeeper::proxy::{Proxy, op};
+
+use super::*;
+use crate::ErrorKind;
+use crate::engine::zookeeper::errors::PLACES_MAX;
+use crate::engine::zookeeper::options::Acl;
+
+async fn create_with(admin: &Client, path: &str, acl: &str) {
+    let acl = Acl::parse_all(acl).unwrap();
+    admin
+        .ask(Request::Create {
+            path: path.to_owned(),
+            data: Vec::new(),
+            acl,
+            how: Create::Persistent,
+        })
+        .await
+        .unwrap();
+}
+
+async fn refusal(url: &str) -> Error {
+    match Client::open(url).await {
+        Ok(_) => panic!("{url} was accepted"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn garbage_below_the_path_is_in_nobodys_way() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        one.create(&one.path("x"), b"\xff\xfe", Create::Persistent).await;
+        for child in ["garbage", "lock-", "0", "é", "x-12", "sub"] {
+            one.create(&one.path(&format!("x/{child}")), b"\0\x01", Create::Persistent).await;
+        }
+        one.create(&one.path("x/sub/0000000000"), b"", Create::Persistent).await;
+        let a = claim("x");
+        one.lock(&a).await;
+        assert_eq!(one.read(Kind::Lock, "x").await.holders.len(), 1);
+        one.release(&a).await;
+        assert!(matches!(one.attempt(&claim("x"), Line::Try).await, Attempt::Granted(_)));
+    });
+}
+
+#[test]
+fn a_persistent_contender_is_respected_and_named() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        one.create(&one.path("x"), b"", Create::Persistent).await;
+        let stale =
+            one.create(&one.path("x/abc__lock__0000000000"), b"old", Create::Persistent).await;
+        let a = claim("x");
+        let Attempt::InLine(line) = one.join(&a).await else { panic!("must wait") };
+        let label = line.holder.unwrap().label.unwrap();
+        assert!(label.contains("abc__lock__0000000000") && label.contains("old"), "{label}");
+        let entry = one.read(Kind::Lock, "x").await;
+        assert!(
+            entry.holders[0]
+                .label
+                .as_deref()
+                .unwrap()
+                .contains("persistent node abc__lock__0000000000")
+        );
+        assert_eq!(entry.holders[0].ends, Some(crate::Ends::Never));
+        one.delete(&stale).await;
+        one.granted(a.id).await;
+    });
+}
+
+#[test]
+fn r12_a_lock_below_a_lock_is_no_contender_though_its_name_ends_in_a_number() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        let (inner, outer) = (claim("stock/1234567890"), claim("stock"));
+        one.lock(&inner).await;
+        one.lock(&outer).await;
+        let tried = claim("stock");
+        let busy = one.attempt(&tried, Line::Try).await;
+        assert!(matches!(&busy, Attempt::Busy(Some(h)) if h.claim == Some(outer.id)), "{busy:?}");
+        one.release(&outer).await;
+        let granted = one.attempt(&tried, Line::Try).await;
+        assert!(matches!(granted, Attempt::Granted(_)), "{granted:?}");
+        assert_eq!(one.read(Kind::Lock, "stock").await.holders.len(), 1);
+        assert_eq!(one.list("").await.len(), 2);
+    });
+}
+
+#[test]
+fn every_librarys_nodes_are_waited_for() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        for (at, prefix) in [
+            "_c_7b2d-lock-",
+            "a1__lock__",
+            "_c_a1-lock-",
+            "x-72057594037927936-",
+            "n_",
+            "Lock",
+            "",
+            "_c_7b2d-__WRIT__",
+            "a1__rlock__",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let name = format!("n{at}");
+            one.create(&one.path(&name), b"", Create::Persistent).await;
+            let foreign = two
+                .create(
+                    &two.path(&format!("{name}/{prefix}")),
+                    b"them",
+                    Create::EphemeralSequential,
+                )
+                .await;
+            let a = claim(&name);
+            assert!(matches!(one.join(&a).await, Attempt::InLine(_)), "{prefix}");
+            two.delete(&foreign).await;
+            one.granted(a.id).await;
+        }
+    });
+}
+
+#[test]
+fn a_parent_that_can_have_no_children_is_refused() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        two.create(&two.path("x"), b"", Create::Ephemeral).await;
+        let error = failed(one.join(&claim("x")).await);
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.message().contains("ephemeral"), "{error}");
+    });
+}
+
+#[test]
+fn access_rules_that_forbid_it_are_told_and_leave_nothing() {
+    run(async {
+        let place = Place::new().await;
+        let admin = place.client_with("auth=digest:root:pw").await;
+        let one = place.client().await;
+        create_with(&admin, &admin.path("closed"), "auth::cdrwa,world:anyone:r").await;
+        let error = failed(one.join(&claim("closed")).await);
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.message().contains("ACL"), "{error}");
+        let error = failed(one.join(&claim("closed/below")).await);
+        assert!(error.message().contains("ACL"), "{error}");
+        create_with(&admin, &admin.path("blind"), "auth::cdrwa,world:anyone:cd").await;
+        let error = failed(one.join(&claim("blind")).await);
+        assert!(error.message().contains("ACL"), "{error}");
+        assert!(admin.children("blind").await.is_empty());
+        assert!(
+            matches!(admin.join(&claim("closed")).await, Attempt::Granted(_)),
+            "with the identity it works"
+        );
+    });
+}
+
+#[test]
+fn a_node_that_we_may_not_delete_goes_with_the_session() {
+    run(async {
+        let place = Place::new().await;
+        let admin = place.client_with("auth=digest:root:pw").await;
+        let one = place.client().await;
+        create_with(&admin, &admin.path("sticky"), "auth::cdrwa,world:anyone:cr").await;
+        let (a, other) = (claim("sticky"), claim("fine"));
+        one.lock(&other).await;
+        one.lock(&a).await;
+        let End::Unknown(error) = one.release(&a).await else { panic!("it cannot be deleted") };
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert_eq!(admin.children("sticky").await.len(), 1);
+        assert!(one.is_quiet_about(other.id), "the other hold is worth more");
+        one.release(&other).await;
+        until("the node went with the session", || async {
+            admin.children("sticky").await.is_empty()
+        })
+        .await;
+        assert!(matches!(
+            one.join(&claim("fine")).await,
+            Attempt::Granted(_) | Attempt::Unknown(_)
+        ));
+    });
+}
+
+#[test]
+fn a_probe_leaves_the_directories_that_it_may_not_delete() {
+    run(async {
+        let place = Place::new().await;
+        let admin = place.client().await;
+        let chroot = admin.path("fleet");
+        create_with(&admin, &chroot, "world:anyone:cra").await;
+        let client = Client::open(&format!("zk://127.0.0.1:{}{chroot}", place.port)).await.unwrap();
+        let claim = claim("made/for/one");
+        client.lock(&claim).await;
+        assert!(matches!(client.release(&claim).await, End::Freed));
+        answer(client.engine.clear_probe(&claim.name)).await.unwrap();
+        assert_eq!(admin.children("fleet").await, ["made"], "nobody may delete below it");
+        assert!(admin.children("fleet/made").await.is_empty());
+    });
+}
+
+#[test]
+fn a_quota_that_is_used_up_is_told() {
+    run(async {
+        let settings = Settings {
+            properties: vec!["zookeeper.enforceQuota=true".to_owned()],
+            ..Settings::default()
+        };
+        let place = Place::on(Arc::new(Server::start(settings).unwrap())).await;
+        let admin = Client::open(&format!("zk://127.0.0.1:{}", place.port)).await.unwrap();
+        let quota = format!("/zookeeper/quota{}", place.chroot);
+        admin.create(&quota, b"", Create::Persistent).await;
+        let limits = b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=2";
+        admin.create(&format!("{quota}/zookeeper_limits"), limits, Create::Persistent).await;
+        admin
+            .create(&format!("{quota}/zookeeper_stats"), b"count=1,bytes=0", Create::Persistent)
+            .await;
+        let one = place.client().await;
+        let error = failed(one.join(&claim("x")).await);
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.message().contains("quota"), "{error}");
+    });
+}
+
+#[test]
+fn urls_that_lead_nowhere_are_told_apart() {
+    run(async {
+        let place = Place::new().await;
+        let error = refusal(&format!("zk://127.0.0.1:{}/no/such/chroot", place.port)).await;
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.message().contains("/no/such/chroot"), "{error}");
+        let error = refusal(&place.url("auth=nonsense:x")).await;
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        // Nobody listens; somebody listens and says nothing; somebody says something else.
+        let port = lockkeeper_lab::servers::free_port();
+        let free = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+        let error = refusal(&format!("zk://127.0.0.1:{port}?connect_timeout=300ms")).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        drop(free);
+        let error = refusal(&format!("zk://127.0.0.1:{port}?connect_timeout=300ms")).await;
+        assert!(error.kind() == ErrorKind::Unreachable && error.is_temporary(), "{error}");
+        let http = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = http.local_addr().unwrap().port();
+        let talker = std::thread::spawn(move || {
+            use std::io::Write;
+            let Ok((mut stream, _)) = http.accept() else { return };
+            _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        });
+        let error = refusal(&format!("zk://127.0.0.1:{port}?connect_timeout=300ms")).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        // It may not have been called at all.
+        _ = std::net::TcpStream::connect(("127.0.0.1", port));
+        talker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_read_only_server_is_no_server() {
+    run(async {
+        let settings = Settings {
+            properties: vec!["readonlymode.enabled=true".to_owned()],
+            lines: vec![
+                "server.1=127.0.0.1:1:2".to_owned(),
+                "server.2=127.0.0.1:3:4".to_owned(),
+                "server.3=127.0.0.1:5:6".to_owned(),
+            ],
+            ..Settings::default()
+        };
+        let server = Server::start_read_only(settings).unwrap();
+        let error = refusal(&format!("zk://{}?connect_timeout=1s", server.address())).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    });
+}
+
+#[test]
+fn r14_the_session_timeout_is_the_negotiated_one() {
+    run(async {
+        let place = Place::new().await;
+        for (asked, got) in [("100ms", 1_000), ("3s", 3_000), ("1h", 10_000)] {
+            let one = place.client_with(&format!("session_timeout={asked}")).await;
+            let about = one.engine.describe();
+            assert!(
+                about.server.contains(&format!("session timeout {got} ms")),
+                "{}",
+                about.server
+            );
+            assert_eq!(about.recovery, Duration::from_millis(got) * 7 / 4);
+        }
+    });
+}
+
+#[test]
+fn a_directory_that_is_reaped_between_two_calls_is_made_again() {
+    run(async {
+        let settings = Settings {
+            properties: vec!["znode.container.checkIntervalMs=20".to_owned()],
+            ..Settings::default()
+        };
+        let place = Place::on(Arc::new(Server::start(settings).unwrap())).await;
+        let one = place.client().await;
+        for _ in 0..5 {
+            let a = claim("deep/x");
+            one.lock(&a).await;
+            one.release(&a).await;
+            until("the directory is reaped", || async { one.children("").await.is_empty() }).await;
+        }
+    });
+}
+
+#[test]
+fn two_that_make_the_same_directory_at_once_both_succeed() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        for round in 0..10 {
+            let name = format!("a{round}/b/c/d");
+            let (a, b) = (claim(&name), claim(&name));
+            let (first, second) =
+                (one.engine.attempt(&a, Line::Join), two.engine.attempt(&b, Line::Join));
+            let (first, second) = tokio::join!(answer(first), answer(second));
+            let granted =
+                [&first, &second].iter().filter(|a| matches!(a, Attempt::Granted(_))).count();
+            assert_eq!(granted, 1, "{first:?} {second:?}");
+        }
+    });
+}
+
+#[test]
+fn z7_a_list_of_more_than_a_megabyte_is_read_and_beyond_the_limit_refused() {
+    run(async {
+        // Such lists keep a server busy, and what stands here ends with its session: both under
+        // other tests' guards, if it were theirs. Its sessions may be silent for as long.
+        let settings = Settings { tick: Duration::from_secs(2), ..Settings::default() };
+        let place = Place::on(Arc::new(Server::start(settings).unwrap())).await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let options = "session_timeout=40s&request_timeout=20s";
+        let (crowd, one) = (
+            place.client_with(options).await,
+            Client::open(&place.url_at(proxy.port(), options)).await.unwrap(),
+        );
+        crowd.create(&crowd.path("x"), b"", Create::Persistent).await;
+        let name =
+            crowd.path(&format!("x/_c_{}-lock-", "7b2d0f4e-1111-2222-3333-444455556666".repeat(2)));
+        let acl = crowd.engine.options.acl.clone();
+        let mut standing = 0;
+        let mut fill = async |up_to: usize| {
+            while standing < up_to {
+                let many = (up_to - standing).min(2_000);
+                let node = Request::Create {
+                    path: name.clone(),
+                    data: Vec::new(),
+                    acl: acl.clone(),
+                    how: Create::EphemeralSequential,
+                };
+                crowd.ask(Request::Multi(vec![node; many])).await.unwrap();
+                standing += many;
+            }
+        };
+        fill(PLACES_MAX - 1).await;
+        let a = claim("x");
+        proxy.take_counts();
+        let joined = one.join(&a).await;
+        let Attempt::InLine(line) = joined else { panic!("{joined:?}") };
+        assert_eq!(line.ahead, u32::try_from(PLACES_MAX - 2).ok(), "the first of them holds");
+        let mut counts = proxy.take_counts();
+        counts.remove(&op::PING);
+        assert!(
+            counts.values().sum::<u64>() <= 6,
+            "joining a long line costs what joining a short one does: {counts:?}"
+        );
+        one.withdraw(&a).await;
+        fill(PLACES_MAX + 10).await;
+        let error = failed(one.join(&claim("x")).await);
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.message().contains("16384"), "{error}");
+        until("nothing of ours is left", || async {
+            crowd.children("x").await.len() == PLACES_MAX + 10
+        })
+        .await;
+    });
+}
+
+#[test]
+fn names_that_a_path_cannot_say_and_modes_that_a_layout_has_not_are_refused_before_anything_is_sent()
+ {
+    run(async {
+        let place = Place::new().await;
+        let (one, plain) = (place.client().await, place.client_with("layout=plain").await);
+        for name in ["/x", "a//b", "a/..", "x/", "."] {
+            assert_eq!(
+                failed(one.join(&claim(name)).await).kind(),
+                ErrorKind::InvalidName,
+                "{name}"
+            );
+        }
+        let shared = claim_in(Kind::Lock, "x", Mode::Shared);
+        assert_eq!(failed(plain.join(&shared).await).kind(), ErrorKind::Unsupported);
+        assert!(one.children("").await.is_empty());
+    });
+}
+
+#[test]
+fn z6_numbers_are_compared_in_the_order_in_which_they_were_counted_and_not_as_texts() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        one.create(&one.path("x"), b"", Create::Persistent).await;
+        // Behind the greatest number comes the smallest, and -1 before 0: whoever has a number near
+        // the greatest came later.
+        let before =
+            one.create(&one.path("x/_c_7b2e-lock--000000001"), b"them", Create::Ephemeral).await;
+        one.create(&one.path("x/_c_7b2d-lock-2147483647"), b"later", Create::Ephemeral).await;
+        let a = claim("x");
+        let Attempt::InLine(line) = one.join(&a).await else { panic!("one is before it") };
+        assert_eq!(line.ahead, Some(0));
+        assert_eq!(line.holder.and_then(|h| h.label).as_deref(), Some("them"));
+        one.delete(&before).await;
+        one.granted(a.id).await;
+    });
+}

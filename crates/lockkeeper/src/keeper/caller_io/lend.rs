@@ -1,0 +1,103 @@
+//! A caller that waits lends its thread: it is woken by the socket on which its answer comes, and
+//! reads it there.
+//!
+//! Otherwise the keeper's thread is woken by the socket and wakes the caller, which is one task
+//! switch more. The keeper reads all the same: nothing depends on a caller that does not come back.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Handle, Id};
+
+use super::follow::run_inline;
+use crate::engine::{Inlet, Took};
+use crate::keeper::Keeper;
+use crate::keeper::caller_io::park;
+
+/// In how many runtimes the socket is watched at most; the oldest one makes room.
+const RUNTIMES_MAX: usize = 4;
+
+/// How often a task looks at the socket where the keeper was there first, before it leaves it at
+/// that.
+const LOOKS: u32 = 3;
+
+/// The socket as one runtime watches it.
+pub(in crate::keeper) struct Watched {
+    runtime: Id,
+    socket: AsyncFd<Arc<OwnedFd>>,
+}
+
+impl Keeper {
+    /// Reads in this thread what has come for whoever it is, or watches the socket until something
+    /// comes; answers whether something was read. The caller holds no lock of an entry.
+    pub(crate) fn lend(self: &Arc<Self>, context: &mut Context<'_>) -> bool {
+        if !self.facts.early {
+            return false;
+        }
+        let thread = park::is_waiting();
+        if !thread && !self.settings.io {
+            return false;
+        }
+        let Some(inlet) = self.engine.inlet() else { return false };
+        if thread {
+            run_inline(|| park::read_or_watch(inlet)).unwrap_or(false)
+        } else {
+            self.lend_task(context, &*inlet)
+        }
+    }
+
+    fn lend_task(&self, context: &mut Context<'_>, inlet: &dyn Inlet) -> bool {
+        let (Ok(runtime), Some(socket)) = (Handle::try_current(), inlet.socket()) else {
+            return false;
+        };
+        let id = runtime.id();
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        // A connection that was made anew has another socket.
+        watched.retain(|one| one.runtime != id || Arc::ptr_eq(one.socket.get_ref(), socket));
+        if !watched.iter().any(|one| one.runtime == id) {
+            // SAFETY: the descriptor is owned by the value that is registered, so it stays open for
+            // as long as it is.
+            let Ok(socket) =
+                (unsafe { AsyncFd::register_with_interest(socket.clone(), Interest::READABLE) })
+            else {
+                return false;
+            };
+            if watched.len() >= RUNTIMES_MAX {
+                watched.remove(0);
+            }
+            watched.push(Watched { runtime: id, socket });
+        }
+        for _ in 0..LOOKS {
+            let Some(one) = watched.iter().find(|one| one.runtime == id) else { return false };
+            let mut ready = match one.socket.poll_read_ready(context) {
+                Poll::Pending => return false,
+                Poll::Ready(Ok(ready)) => ready,
+                Poll::Ready(Err(_)) => {
+                    watched.retain(|one| one.runtime != id);
+                    return false;
+                }
+            };
+            // Cleared before it is read: what comes from now on makes it ready again.
+            ready.clear_ready();
+            drop(watched);
+            match run_inline(|| inlet.take(false)) {
+                Some(Took::Something) => return true,
+                Some(Took::Nothing) => {
+                    watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+                }
+                Some(Took::Over) | None => return false,
+            }
+        }
+        false
+    }
+
+    /// Nothing is watched any more.
+    pub(in crate::keeper) fn unregister_sockets(&self) {
+        let watched =
+            std::mem::take(&mut *self.watched.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(watched);
+    }
+}

@@ -1,0 +1,164 @@
+//! What an entry knows, and the lock around it.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::Entry;
+use super::convert::Converting;
+use super::few::Few;
+use super::release::{ReleaseStep, Told, UnderWay};
+use super::request::Request;
+use super::turns::TurnRecord;
+use crate::keeper::cell::LeaseCell;
+use crate::keeper::driver::{Due, TimerId};
+use crate::protocol::line::{Line, Seq};
+use crate::sync::MutexGuard;
+use crate::words::claim::{Holder, Identity};
+use crate::words::clock::Ticks;
+use crate::words::error::Error;
+use crate::words::id::{ById, HoldId};
+use crate::words::token::Token;
+
+pub(in crate::keeper) struct State {
+    pub(in crate::keeper) line: Line,
+    pub(in crate::keeper) waiting: Few<Seq, Waiting>,
+    pub(in crate::keeper) turns: Few<Seq, TurnRecord>,
+    pub(in crate::keeper) converting: ById<Seq, Converting>,
+    /// Leases of the holds that have one.
+    pub(in crate::keeper) leases: Few<HoldId, Arc<LeaseCell>>,
+    /// Who waits to hear how a release ended.
+    pub(in crate::keeper) tell: Few<HoldId, oneshot::Sender<Told>>,
+    pub(in crate::keeper) releasing: Few<HoldId, UnderWay>,
+    /// What the engine said last about who holds it.
+    pub(in crate::keeper) last_holder: Option<Box<Holder>>,
+    pub(in crate::keeper) last_ahead: Option<u32>,
+    /// Why the last attempt got nothing.
+    pub(in crate::keeper) last_error: Option<Error>,
+    /// When the engine said something last about a claim of this name.
+    pub(in crate::keeper) answered: Ticks,
+    /// What became of the release that this very step made.
+    pub(in crate::keeper) released: Option<ReleaseStep>,
+    armed: Option<Alarm>,
+}
+
+/// The one timer of an entry.
+#[derive(Clone, Copy)]
+struct Alarm {
+    timer: TimerId,
+    /// It keeps the entry alive.
+    keeps: bool,
+}
+
+impl State {
+    pub(super) fn of(line: Line) -> Self {
+        Self {
+            line,
+            waiting: Few::default(),
+            turns: Few::default(),
+            converting: ById::default(),
+            leases: Few::default(),
+            tell: Few::default(),
+            releasing: Few::default(),
+            last_holder: None,
+            last_ahead: None,
+            last_error: None,
+            answered: Ticks(0),
+            released: None,
+            armed: None,
+        }
+    }
+
+    /// The entry's timer has come. One that another has overtaken must not make room for a third.
+    pub(super) fn timer_came(&mut self, now: Ticks) {
+        if self.armed.is_some_and(|armed| armed.timer.at <= now) {
+            self.armed = None;
+        }
+    }
+
+    /// The timer that is armed, if one is.
+    pub(super) fn timer(&self) -> Option<TimerId> {
+        self.armed.map(|armed| armed.timer)
+    }
+
+    /// Whether the last renewal of a hold was answered and more than half of its lease is left
+    /// (R9).
+    pub(in crate::keeper) fn is_fresh(&self, hold: HoldId, now: Ticks) -> bool {
+        self.leases.get(hold).is_none_or(|lease| lease.is_fresh(now))
+    }
+}
+
+/// A claim whose future waits, or has something to fetch.
+pub(in crate::keeper) struct Waiting {
+    pub(in crate::keeper) who: Option<Arc<Identity>>,
+    pub(in crate::keeper) value: Option<Arc<str>>,
+    pub(in crate::keeper) waker: Option<Waker>,
+    pub(in crate::keeper) outcome: Option<Outcome>,
+    /// The observer was told that it waits.
+    pub(super) told: bool,
+    /// Since when it waits, and for how long the engine may be silent.
+    pub(in crate::keeper) patience: Option<(Ticks, Duration)>,
+}
+
+impl Waiting {
+    pub(super) fn of(request: &Request, now: Ticks) -> Self {
+        let patience = request.unreachable_after.map(|time| (now, time));
+        let (who, value) = (request.who.clone(), request.value.clone());
+        Self { who, value, waker: None, outcome: None, told: false, patience }
+    }
+}
+
+pub(in crate::keeper) enum Outcome {
+    Offered {
+        hold: HoldId,
+        token: Option<Token>,
+    },
+    Busy(Option<Box<Holder>>),
+    Refused(Error),
+    /// The offer lapsed or was lost before anybody took it.
+    AskAnew,
+}
+
+/// The lock of an entry; on its way out it arms the timer and wakes the wakers.
+pub(in crate::keeper) struct Locked<'a> {
+    pub(super) entry: &'a Arc<Entry>,
+    pub(in crate::keeper) state: Option<MutexGuard<'a, State>>,
+    pub(in crate::keeper) wakers: Vec<Waker>,
+}
+
+impl Locked<'_> {
+    pub(in crate::keeper) fn wake(&mut self, waker: Option<Waker>) {
+        self.wakers.extend(waker);
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.state.take() {
+            // A place that must still be left keeps its entry alive; everything else has a future
+            // or a guard that does.
+            let keeps = state.line.is_leaving();
+            let wrong = |armed: Option<Alarm>, at: Ticks| {
+                armed.is_none_or(|armed| at < armed.timer.at || keeps != armed.keeps)
+            };
+            if let Some(at) = state.line.next_timer().filter(|at| wrong(state.armed, *at)) {
+                let due = if keeps {
+                    Due::Leaving(self.entry.clone())
+                } else {
+                    Due::Entry(Arc::downgrade(self.entry))
+                };
+                let driver = &self.entry.keeper.driver;
+                let timer = driver.arm(&self.entry.keeper, at, due);
+                if let Some(old) = state.armed.replace(Alarm { timer, keeps }) {
+                    driver.disarm(old.timer);
+                }
+            }
+            drop(state);
+        }
+        for waker in self.wakers.drain(..) {
+            waker.wake();
+        }
+    }
+}

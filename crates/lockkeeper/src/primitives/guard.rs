@@ -1,0 +1,388 @@
+//! What a caller keeps during its turn.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::engine::{End, Standing};
+use crate::keeper::cell::TurnCell;
+use crate::keeper::entry::Over;
+use crate::keeper::entry::release::Told;
+use crate::words::claim::Mode;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::lost::Lost;
+use crate::words::name::Name;
+use crate::words::token::Token;
+
+/// A turn on a lock: the lock is yours until this is released or dropped, or until it is lost.
+///
+/// Dropping it releases without waiting for the answer; it never blocks, panics or spawns (R6).
+#[must_use = "the lock is given back as soon as its guard is dropped"]
+pub struct Guard {
+    held: Held,
+    /// What it was given: other guards of its owner must not take it away.
+    mode: Mode,
+    given_back: bool,
+}
+
+/// What a turn can be handed out as; this crate's own types only.
+#[doc(hidden)]
+pub trait GuardKind: sealed::Sealed {
+    /// Makes it from a turn that was just taken.
+    fn make(guard: Guard) -> Self;
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for Guard {}
+
+impl GuardKind for Guard {
+    fn make(guard: Guard) -> Self {
+        guard
+    }
+}
+
+/// A view of a turn that can be handed to everything that works under it: tasks, threads,
+/// libraries.
+///
+/// It does not keep the lock; it tells whether the lock is still there.
+#[derive(Clone)]
+pub struct Held(Arc<TurnCell>);
+
+/// How a release ended.
+#[must_use = "a release that was lost or unknown is worth knowing"]
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Released {
+    /// Given back, and it was ours until now.
+    Clean,
+    /// It was lost before; nothing was touched.
+    AlreadyLost(Lost),
+    /// It was not ours any more although nobody had told us; logged as an illegal release, nothing
+    /// was touched.
+    NotOurs,
+    /// The engine did not answer; the keeper repeats the release until the lease would be over
+    /// (R4).
+    Unknown(Error),
+}
+
+impl Released {
+    /// Whether the lock was ours until it was given back.
+    pub fn is_clean(&self) -> bool {
+        matches!(self, Self::Clean)
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(cell: Arc<TurnCell>, mode: Mode) -> Self {
+        Self { held: Held(cell), mode, given_back: false }
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<TurnCell> {
+        &self.held.0
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// It is a reader's from now on.
+    pub(crate) fn downgraded(mut self) -> Self {
+        self.cell().entry.was_downgraded(self.cell(), self.mode);
+        self.mode = Mode::Shared;
+        self
+    }
+
+    /// A view to hand around: token, loss, remaining time.
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// The fencing token of this turn.
+    ///
+    /// # Errors
+    /// `NoToken` for permits and for layouts without a counter; `Lost` when the lock is gone.
+    pub fn token(&self) -> Result<Token> {
+        self.held.token()
+    }
+
+    /// Whether the lock is gone. Reads the clocks; no I/O.
+    pub fn is_lost(&self) -> bool {
+        self.held.is_lost()
+    }
+
+    /// `Err(Lost)` when the lock is gone. Reads the clocks; no I/O.
+    ///
+    /// # Errors
+    /// `Lost`, with the reason.
+    pub fn check(&self) -> Result<()> {
+        self.held.check()
+    }
+
+    /// Completes when the lock is gone: at the latest at the local deadline, also while every
+    /// network call hangs (R2).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lost(&self) -> Lost {
+        self.held.lost().await
+    }
+
+    /// Asks the engine now, for use before an irreversible act.
+    ///
+    /// # Errors
+    /// `Lost` when the lock is gone; `Unreachable` or `Unknown` when the engine did not answer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn verify(&self) -> Result<()> {
+        self.held.verify().await
+    }
+
+    /// How long the lease certainly lasts; `None` where a hold has no lease.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.held.remaining()
+    }
+
+    /// Until when the lease is ours, if nothing renews it; `None` where a hold has no lease.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.held.deadline()
+    }
+
+    /// Runs work that cannot fail, and drops it when the lock is lost.
+    ///
+    /// # Errors
+    /// `Lost`.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        self.held.run(work).await
+    }
+
+    /// Runs work, and drops it when the lock is lost.
+    ///
+    /// # Errors
+    /// The work's own, or `Lost`.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work.
+    pub async fn try_run<T, E: From<Error>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        self.held.run(work).await.map_err(E::from)?
+    }
+
+    /// Gives the lock back and says how that went.
+    ///
+    /// # Cancel safety
+    /// The release happens also when this future is dropped; only its outcome is not heard then.
+    pub async fn release(mut self) -> Released {
+        let over = self.give_back(true);
+        self.given_back = true;
+        match over {
+            Over::Lost(why) => Released::AlreadyLost(why),
+            Over::Passed => Released::Clean,
+            Over::Ended(told) => released(told),
+            Over::Soon(answer) => match answer.await {
+                Ok(told) => released(told),
+                Err(_) => Released::Unknown(self.cell().entry.closed()),
+            },
+        }
+    }
+
+    fn give_back(&self, tell: bool) -> Over {
+        let cell = self.cell();
+        if cell.is_forked() {
+            return Over::Lost(Lost::Forked);
+        }
+        let (engine, token) = (cell.entry.keeper.facts.engine, cell.token().map(Token::get));
+        let span = tracing::debug_span!("release", engine, name = %cell.entry.name, token);
+        let _entered = span.enter();
+        cell.entry.turn_over(cell, self.mode, tell)
+    }
+}
+
+/// What an engine's answer means.
+fn released(told: Told) -> Released {
+    match told.end {
+        End::Freed => Released::Clean,
+        End::NotOurs if told.over => Released::AlreadyLost(Lost::Expired),
+        End::NotOurs => Released::NotOurs,
+        End::Unknown(error) => Released::Unknown(error),
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.given_back {
+            self.give_back(false);
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn cell(&self) -> &TurnCell {
+        &self.0
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &Name {
+        &self.0.entry.name
+    }
+
+    /// The fencing token of this turn.
+    ///
+    /// # Errors
+    /// `NoToken` for permits and for layouts without a counter; `Lost` when the lock is gone.
+    pub fn token(&self) -> Result<Token> {
+        self.check()?;
+        let none = || self.0.entry.error(ErrorKind::NoToken, "this hold carries no fencing token");
+        self.0.token().ok_or_else(none)
+    }
+
+    /// Whether the lock is gone. Reads the clocks; no I/O.
+    pub fn is_lost(&self) -> bool {
+        self.0.lost().is_some()
+    }
+
+    /// `Err(Lost)` when the lock is gone. Reads the clocks; no I/O.
+    ///
+    /// # Errors
+    /// `Lost`, with the reason.
+    pub fn check(&self) -> Result<()> {
+        self.0.lost().map_or(Ok(()), |why| Err(self.lost_error(why)))
+    }
+
+    fn lost_error(&self, why: Lost) -> Error {
+        self.0.entry.error(ErrorKind::Lost, format!("the lock is lost: {why}"))
+    }
+
+    /// Why the lock is gone, if it is.
+    pub fn why_lost(&self) -> Option<Lost> {
+        self.0.lost()
+    }
+
+    /// Completes when the lock is gone: at the latest at the local deadline, also while every
+    /// network call hangs (R2).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lost(&self) -> Lost {
+        self.0.ended().await
+    }
+
+    /// Completes when somebody asks politely for the lock (cooperative revocation), or when it is
+    /// gone.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn asked(&self) {
+        self.0.asked().await;
+    }
+
+    /// Asks the engine now, for use before an irreversible act.
+    ///
+    /// # Errors
+    /// `Lost` when the lock is gone; `Unreachable` or `Unknown` when the engine did not answer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn verify(&self) -> Result<()> {
+        self.check()?;
+        let entry = &self.0.entry;
+        let answers = entry.keeper.answer(entry.keeper.engine.recheck(&[self.0.hold])).await?;
+        let why = match answers.into_iter().next() {
+            Some(Standing::Held(_)) => return self.check(),
+            Some(Standing::Unknown(error)) => {
+                return Err(error.name(&entry.name).engine(entry.keeper.facts.engine));
+            }
+            Some(Standing::Gone(error)) if error.is_temporary() => {
+                return Err(error.name(&entry.name).engine(entry.keeper.facts.engine));
+            }
+            _ => self.0.lost().unwrap_or(Lost::TakenAway),
+        };
+        // What the engine says is final, also for the guard (R2).
+        entry.ended(self.0.hold, why, false);
+        Err(self.lost_error(self.0.lost().unwrap_or(why)))
+    }
+
+    /// How long the lease certainly lasts; `None` where a hold has no lease.
+    pub fn remaining(&self) -> Option<Duration> {
+        let lease = self.0.lease.as_ref()?;
+        Some(if self.is_lost() {
+            Duration::ZERO
+        } else {
+            lease.deadline().since(self.0.entry.keeper.clock.now())
+        })
+    }
+
+    /// How long the lease lasts from one renewal to its end, as the engine granted it; `None` where
+    /// a hold has no lease.
+    pub fn lease_ttl(&self) -> Option<Duration> {
+        let lease = self.0.lease.as_ref()?;
+        Some(self.0.entry.keeper.session().unwrap_or_else(|| lease.ttl()))
+    }
+
+    /// Renews the lease now, unless that is under way or it is a fixed one; does not wait for the
+    /// answer.
+    #[doc(hidden)]
+    pub fn renew_now(&self) {
+        if !self.is_lost() {
+            self.0.entry.keeper.renew_now(self.0.hold);
+        }
+    }
+
+    /// How much of the lease is left unused at its end, because clocks run at different rates (R1);
+    /// `None` where a hold has no lease.
+    pub fn drift(&self) -> Option<Duration> {
+        Some(self.0.entry.keeper.settings.drift.of(self.lease_ttl()?))
+    }
+
+    /// Until when the lease is ours if nothing renews it; `None` where a hold has no lease.
+    ///
+    /// An `Instant` stands still in suspend and the lease does not: [`Held::is_lost`] is what
+    /// decides.
+    pub fn deadline(&self) -> Option<Instant> {
+        // Read first: a pause in between must not make the deadline later than it is.
+        let now = Instant::now();
+        self.remaining().and_then(|left| now.checked_add(left))
+    }
+
+    /// Runs work, and drops it when the lock is lost.
+    ///
+    /// # Errors
+    /// `Lost`.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        let mut work = std::pin::pin!(work);
+        let mut lost = std::pin::pin!(self.lost());
+        std::future::poll_fn(|context| {
+            // The loss first: work that is ready and late must not pass for work that was done in
+            // time.
+            if let std::task::Poll::Ready(why) = lost.as_mut().poll(context) {
+                return std::task::Poll::Ready(Err(self.lost_error(why)));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.held, f)
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}

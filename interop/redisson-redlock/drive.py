@@ -1,0 +1,12 @@
+"""RedissonRedLock, of RLocks and of RFairLocks, and lockkeeper with layout=redisson on the same
+members."""
+
+from harness import done
+from java import Java
+from quorum import SHORT, beside
+
+for kind in ["plain", "fair"]:
+    print(f"of {kind} locks")
+    beside("Redisson", lambda ports, kind=kind: Java("Peer", str(1000 * SHORT), kind, *ports),
+        f"layout=redisson&lock={kind}")
+done()
