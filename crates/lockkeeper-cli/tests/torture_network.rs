@@ -124,16 +124,24 @@ fn clients_live_where_everybody_does_unless_a_link_is_to_lose_packets() {
 #[test]
 fn a_cut_link_loses_packets_and_the_run_is_clean() {
     let place = place();
-    let ran = finish(&mut torture(
-        &place,
-        &["redis:auto", "--seconds", "8", "--faults", "cut-link,lossy-link", "--json"],
-    ));
-    let report = json(ran.out.trim());
-    assert_eq!((ran.code, report["verdict"].as_str()), (0, Some("clean")), "{ran:?}");
-    assert!(
-        report["faults"]["cut-link"].as_u64() > Some(0) && report["holds"].as_u64() > Some(0),
-        "{report}"
-    );
+    let clean = (0..5).any(|_| {
+        let ran = finish(&mut torture(
+            &place,
+            &["redis:auto", "--seconds", "8", "--faults", "cut-link,lossy-link", "--json"],
+        ));
+        let report = json(ran.out.trim());
+        match (ran.code, report["verdict"].as_str()) {
+            (0, Some("clean")) => {
+                assert!(report["faults"]["cut-link"].as_u64() > Some(0), "{report}");
+                assert!(report["holds"].as_u64() > Some(0), "{report}");
+                true
+            }
+            // The machine was so busy that nobody sent anything while a link lost packets.
+            (2, Some("too-weak")) => false,
+            _ => panic!("{ran:?}"),
+        }
+    });
+    assert!(clean, "every run was too weak");
 }
 
 /// Tortures as a user who may do nothing.

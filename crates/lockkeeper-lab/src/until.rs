@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Longer than anything that comes takes, also on a machine with other things to do.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until something is so.
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {

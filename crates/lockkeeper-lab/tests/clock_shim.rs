@@ -17,12 +17,18 @@ fn server(shim: &ClockShim) -> RedisServer {
     )
 }
 
-/// By how many seconds the server's time of day is ahead of ours.
+/// By how many seconds the server's time of day is ahead of ours, to a twentieth of a second.
 fn ahead(server: &RedisServer) -> f64 {
-    let told: Vec<f64> =
-        server.command(&["TIME"]).iter().map(|part| part.parse().expect("a number")).collect();
-    let ours = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
-    told[0] + told[1] / 1e6 - ours
+    loop {
+        let asked = Instant::now();
+        let told = server.command(&["TIME"]);
+        let ours = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
+        // An answer that was long on its way says too little.
+        if asked.elapsed() < Duration::from_millis(50) {
+            let told: Vec<f64> = told.iter().map(|part| part.parse().expect("a number")).collect();
+            return told[0] + told[1] / 1e6 - ours;
+        }
+    }
 }
 
 fn about(ahead: f64, wanted: f64) -> bool {
@@ -53,18 +59,18 @@ fn a_servers_clock_steps_forward_and_back_while_it_runs_and_leases_follow_it() {
 fn a_servers_clock_runs_at_another_rate_and_then_right_again_from_where_it_is() {
     let shim = ClockShim::new().expect("cc is there");
     let server = server(&shim);
-    shim.run_at(Clocks::Wall, 10_000_000).expect("the control file is ours");
     let begun = Instant::now();
+    shim.run_at(Clocks::Wall, 10_000_000).expect("the control file is ours");
     while ahead(&server) < 5.0 {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            begun.elapsed() < Duration::from_secs(120),
             "eleven times as fast gains five seconds in half a second"
         );
     }
     assert!(begun.elapsed() > Duration::from_millis(400), "but not at once: {:?}", begun.elapsed());
     shim.run_at(Clocks::Wall, 0).expect("the control file is ours");
     let then = ahead(&server);
-    assert!(then >= 5.0);
+    assert!(then > 4.9, "what it gained stays: {then}");
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(300) {
         assert!((ahead(&server) - then).abs() < 0.2, "it runs right again");

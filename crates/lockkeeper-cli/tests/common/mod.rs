@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lockkeeper");
 
 /// How long anything may take before a test fails; far more than it should.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The same for what is a great deal of work, or has limits of its own that add up to more.
 pub const LONG_PATIENCE: Duration = Duration::from_secs(300);

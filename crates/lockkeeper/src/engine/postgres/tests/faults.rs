@@ -75,7 +75,7 @@ fn a_row_that_was_deleted_comes_back_with_a_version_that_nobody_saw() {
     let (writes, name, now) = (store.clone(), late.name.clone(), seen.now);
     let write = async move { writes.write(Kind::Lock, &name, &plan, now, i64::MAX).await };
     let written = two.wait(Answer::later(write)).unwrap();
-    assert!(matches!(written, Written::Not(_)), "two hold it");
+    assert!(matches!(written, Written::Not(_)), "BROKEN LOCK: two hold it");
     assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
     // The rows that `all` makes, too.
     let version = || server.sql("SELECT version FROM lockkeeper_locks").parse::<i64>().unwrap();

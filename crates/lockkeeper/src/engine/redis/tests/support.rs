@@ -21,7 +21,7 @@ use crate::words::id::{ClaimId, HoldId};
 use crate::words::name::{Kind, Name};
 
 /// No test waits longer than this for anything that should happen.
-pub(in crate::engine) const PATIENCE: Duration = Duration::from_secs(20);
+pub(in crate::engine) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One process, as far as the engine can tell.
 pub(in crate::engine) struct Process {

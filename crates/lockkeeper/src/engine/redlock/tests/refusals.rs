@@ -1,7 +1,7 @@
 //! What is refused, and why.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::time::Duration;
 
 use lockkeeper_lab::engines::redis::server::RedisServer;
@@ -106,7 +106,10 @@ fn answering(answer: &'static [u8]) -> Vec<String> {
                 let mut client = client.expect("a client");
                 // Whoever has gone meanwhile misses nothing.
                 let asked = client.read(&mut [0; 4096]);
-                let _ = asked.and_then(|_| client.write_all(answer));
+                let told = asked.and_then(|_| client.write_all(answer));
+                // What it has not read yet, an end with unread words of its own would throw away.
+                let ended = told.and_then(|()| client.shutdown(Shutdown::Write));
+                let _ = ended.and_then(|()| std::io::copy(&mut client, &mut std::io::sink()));
             }
         });
         at
@@ -121,7 +124,7 @@ fn a_refusal_that_passes_by_itself_keeps_nobody_out_of_a_majority() {
     let at = servers.iter().map(|server| format!("127.0.0.1:{}", server.port()));
     let at: Vec<String> = at.chain(full.into_iter().take(1)).collect();
     // Who opens waits so long for the third.
-    let process = open(&format!("redlock://{}?server_timeout=2s", at.join(",")));
+    let process = open(&format!("redlock://{}?server_timeout=1m", at.join(",")));
     let process = process.expect("two are a majority");
     until("the third is named with its reason", || {
         let warnings = process.engine.describe().warnings;
