@@ -467,7 +467,11 @@ impl Driver {
         loop {
             let full = match self.poll_write(cx) {
                 Ok(full) => full,
-                Err(error) => return Poll::Ready(format!("sending failed: {error}")),
+                Err(error) => {
+                    // A server that is full says so, and ends: that has come before.
+                    while matches!(self.poll_read(cx), Poll::Ready(Ok(()))) {}
+                    return Poll::Ready(format!("sending failed: {error}"));
+                }
             };
             match self.poll_read(cx) {
                 Poll::Ready(Err(why)) => return Poll::Ready(why),

@@ -205,9 +205,15 @@ impl Link {
         let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
         let mut driver = Box::pin(self.clone().unless_moved(at, pipe.clone(), driver));
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
-        let hello = pin!(self.hello(&pipe, &channels));
-        let facts =
-            either(hello, &mut driver).await.unwrap_or_else(|why| Err(self.no_welcome(&why)))?;
+        let mut hello = pin!(self.hello(&pipe, &channels));
+        let facts = match either(hello.as_mut(), &mut driver).await {
+            Ok(facts) => facts?,
+            // What it said before it ended is the reason, if it said anything.
+            Err(why) => match poll_fn(|cx| Poll::Ready(hello.as_mut().poll(cx))).await {
+                Poll::Ready(Err(error)) => return Err(error),
+                _ => return Err(self.no_welcome(&why)),
+            },
+        };
         {
             let mut state = self.lock();
             if state.closed {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
-use super::support::{Process, granted, number, options, until};
+use super::support::{Process, engine_of, granted, number, options, until};
 use crate::engine::{Attempt, End, Event, Line, Renewal, Standing};
 use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
@@ -346,6 +346,20 @@ fn a_renewal_goes_over_the_first_connection_at_once_when_there_is_no_second() {
     assert!(matches!(renewal, Renewal::Extended { .. }), "{renewal:?}");
     // A lease of two seconds must live through it.
     assert!(before.elapsed() < Duration::from_millis(1500), "{:?}", before.elapsed());
+}
+
+#[test]
+fn a_server_that_takes_no_more_clients_is_named_as_full_each_time() {
+    let server = RedisServer::start();
+    let _inside = Process::of(&server);
+    server.command(&["CONFIG", "SET", "maxclients", "1"]);
+    for _ in 0..20 {
+        let url = format!("redis://127.0.0.1:{}", server.port());
+        let engine = engine_of(&url, Duration::from_secs(30)).unwrap();
+        let error = Process::around(engine.into()).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.message().contains("(maxclients)"), "{error}");
+    }
 }
 
 #[test]
