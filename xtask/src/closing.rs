@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::interrupt;
 use crate::project::show;
+use crate::stacks;
 
 /// How often we look whether a silent command has ended.
 const TICK: Duration = Duration::from_millis(200);
@@ -269,7 +270,7 @@ fn follow(
         }
         let hung = hangs.is_some_and(|hangs| now.saturating_duration_since(said) > hangs);
         if ended.is_none() && (hung || over()) {
-            let hung = hung.then(|| stacks(child.id()));
+            let hung = hung.then(|| stacks::of(child.id()));
             end();
             _ = child.kill();
             _ = child.wait();
@@ -286,21 +287,6 @@ fn follow(
     }
     let status = child.wait().map_err(|error| fail(command, error))?;
     Ok(kept.ended(Some(status)))
-}
-
-/// Where the threads of a process are, as far as there is a debugger.
-fn stacks(pid: u32) -> Vec<String> {
-    // It may hang as well.
-    let mut gdb = Command::new("timeout");
-    gdb.args(["-k", "5", "60", "gdb", "-batch", "-ex", "thread apply all backtrace 30", "-p"]);
-    let out = gdb.arg(pid.to_string()).env_remove("DEBUGINFOD_URLS").stdin(Stdio::null()).output();
-    let text = out.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
-    let wanted = |line: &&str| line.starts_with(['#', 'T']);
-    let mut stacks: Vec<String> = text.lines().filter(wanted).map(str::to_owned).collect();
-    if stacks.is_empty() {
-        stacks.push("no stacks: gdb is missing, or may not look".to_owned());
-    }
-    stacks
 }
 
 fn relay(output: impl Read, mut ours: impl Write, mut keep: impl FnMut(String)) {

@@ -9,8 +9,8 @@ use crate::Outcome;
 use crate::project::{cargo, root};
 use crate::stage::Workshop;
 
-/// Stands in for the last release until there is a tag: the commit before releases were packaged.
-const STAND_IN: &str = "2419fdacd3a25c77a8045acec8470b7f53e76cc4";
+/// Stands in for the last release until there is a tag: the first commit with the engines of today.
+const STAND_IN: &str = "13b3726236b13988f711ab86138678d090317eac";
 /// Where it is built.
 const FOLDER: &str = "target/older";
 

@@ -9,6 +9,7 @@ use crate::packages::ensure;
 use crate::project::{IntegrationTest, cargo, integration_tests, is_root};
 use crate::runner::Job;
 use crate::runner::list::{self, Kind, Program};
+use crate::runner::weights::weight;
 use crate::stage::{HANGS, Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
 use crate::{Outcome, closing, known};
@@ -109,7 +110,10 @@ pub fn seats() -> usize {
 const TIMED: &str = "timed_";
 
 fn tests(workshop: &Workshop) -> Outcome {
-    let outcome = workshop.run_all(short(workshop, &["--skip", TIMED])?, seats());
+    let programs = programs(workshop)?;
+    let mut jobs = short(workshop, &programs, &["--skip", TIMED])?;
+    jobs.extend(rows(&programs)?);
+    let outcome = workshop.run_all(jobs, seats());
     workshop.note(format!(
         "NOT RUN: {} tests that take time by a clock: `cargo xtask campaign timed`",
         workshop.left_out()
@@ -119,17 +123,45 @@ fn tests(workshop: &Workshop) -> Outcome {
 
 /// Stage of the campaign: what `tests` leaves out, one test at a time.
 pub fn timed(workshop: &Workshop) -> Outcome {
-    workshop.run_all(short(workshop, &[TIMED, "--test-threads", "1"])?, 1)
+    workshop.run_all(short(workshop, &programs(workshop)?, &[TIMED, "--test-threads", "1"])?, 1)
 }
 
 /// The programs of the gate: unit tests, and integration tests that are not long.
-fn short(workshop: &Workshop, options: &[&str]) -> Result<Vec<Job>, String> {
-    let programs = programs(workshop)?;
+fn short(workshop: &Workshop, programs: &[Program], options: &[&str]) -> Result<Vec<Job>, String> {
     let units = programs.iter().filter(|program| program.kind != Kind::Test);
     let mut jobs: Vec<Job> = units.map(|program| program.job(false, options)).collect();
     let names = |name: &str| !name.starts_with("long_") && name != MODELS;
-    jobs.extend(integration(workshop, &programs, names, options)?);
+    jobs.extend(integration(workshop, programs, names, options)?);
     Ok(jobs)
+}
+
+/// Of each engine whose rows of the suite belong to the campaign, one that runs here as well: the
+/// program, and the row in it.
+const ROWS: [(&str, &str); 5] = [
+    ("long_cluster_conformance", "cluster_native"),
+    ("long_sentinel", "sentinel_native"),
+    ("long_redlock", "redlock"),
+    ("long_conformance", "zookeeper_curator"),
+    ("long_conformance", "postgres_table"),
+];
+
+/// What no engine can break: the cases of these rules are about what stands above all engines, and
+/// run on memory, file and Redis.
+const ABOVE_ENGINES: [&str; 5] = ["::r6_", "::r8_", "::r9_", "::r12_", "::r13_"];
+
+/// The rows of the suite that the gate takes out of programs of the campaign.
+fn rows(programs: &[Program]) -> Result<Vec<Job>, String> {
+    let job = |(target, row): (&str, &str)| {
+        let found = programs.iter().find(|p| p.kind == Kind::Test && p.target == target);
+        let program = found.ok_or_else(|| format!("cargo built no integration test `{target}`"))?;
+        let of_row = format!("conformance_suite::{row}::");
+        let mut options = vec![of_row.as_str()];
+        options.extend(ABOVE_ENGINES.iter().flat_map(|rule| ["--skip", rule]));
+        let job = program.job(false, &options);
+        let name = format!("{target}:{row}");
+        Ok(Job { seconds: weight(&name).seconds, name, ..job })
+    };
+    ROWS.into_iter().map(job).collect()
 }
 
 /// The searches are a stage of the campaign, for what they print is the result.
@@ -175,4 +207,30 @@ fn doctests(workshop: &Workshop) -> Outcome {
     test_runner(command.arg("--doc"));
     // Their names have blanks, at which rustdoc would split them.
     workshop.run_all(vec![Job::new("doctests", command)], 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::project::root;
+
+    #[test]
+    fn every_row_that_the_gate_takes_out_of_the_campaign_stands_in_its_program() {
+        let tests = root().join("crates/lockkeeper-lab/tests");
+        for (target, row) in ROWS {
+            let text = std::fs::read_to_string(tests.join(target).with_extension("rs")).unwrap();
+            let begins = |line: &str| line.trim_start().starts_with(&format!("{row} => "));
+            assert!(text.lines().any(begins), "{target}: {row}");
+        }
+    }
+
+    #[test]
+    fn every_rule_that_runs_on_three_rows_alone_has_cases() {
+        let cases = root().join("crates/lockkeeper-lab/src/conformance/cases/mod.rs");
+        let text = std::fs::read_to_string(cases).unwrap();
+        for rule in ABOVE_ENGINES {
+            let begins = |line: &str| line.trim_start().starts_with(rule.trim_start_matches(':'));
+            assert!(text.lines().any(begins), "{rule}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! An older release and this one on one lock: each holds while the other waits, on every engine and
 //! layout that the older one has (R17). What there is follows from the registrations of the
-//! engines, and what the older one has from its `doctor --options`. `cargo xtask test --all` builds
-//! it.
+//! engines, and what the older one has from its `doctor --options`. `cargo xtask campaign
+//! releases` builds it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -142,7 +142,7 @@ fn with(url: &str, options: &Layout) -> String {
 /// Both orders, on one engine.
 fn every_layout(scheme: &str) {
     let older = std::env::var("LOCKKEEPER_OLDER").expect(
-        "LOCKKEEPER_OLDER names no program: `cargo xtask test --all` builds the older release",
+        "LOCKKEEPER_OLDER names no program: `cargo xtask campaign releases` builds the older release",
     );
     let place = Place::new();
     let engine = Registration::of(scheme).unwrap();
@@ -185,6 +185,11 @@ fn every_layout(scheme: &str) {
         }
         if scheme == "redlock" || session {
             let counted = ours.does(&["run", &name, "-w", "20s", "--", "true"]);
+            // A lock of Redisson's that no quorum has.
+            if counted.code == 64 && scheme == "redlock" {
+                assert_eq!(older.does(&["run", &name, "--", "true"]).code, 64, "{counted:?}");
+                continue;
+            }
             assert_eq!(counted.code, 0, "once the members count, or the server: {counted:?}");
         }
         for (holder, other, what) in
@@ -284,7 +289,8 @@ fn end(mut holder: Reaped) {
 /// Whether `status` shows who waits.
 fn has_line(scheme: &str, layout: &Layout) -> bool {
     match scheme {
-        "file" | "zk" | "postgres" => true,
+        "file" | "zk" => true,
+        "postgres" => !layout.contains(&("layout", "shedlock")),
         "redlock" => false,
         _ => layout.contains(&("layout", "native")),
     }

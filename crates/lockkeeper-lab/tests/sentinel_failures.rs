@@ -97,7 +97,7 @@ fn s1_a_lock_that_was_replicated_is_held_over_the_death_of_its_master_and_so_is_
 fn s1_a_lock_that_was_not_replicated_is_lost_with_its_master_and_told_at_once() {
     let mut deployment = Deployment::start();
     run(async {
-        let url = deployment.url();
+        let url = format!("{}?ttl=5m", deployment.url());
         let holder = open(&url).await;
         let kept = holder.mutex("kept").lock().await.expect("it is free");
         deployment.until_replicated(0);
@@ -107,8 +107,8 @@ fn s1_a_lock_that_was_not_replicated_is_lost_with_its_master_and_told_at_once() 
         fail_over(&mut deployment);
         let failed_over = Instant::now();
         assert_eq!(guard.lost().await, Lost::TakenAway);
-        // Its next renewal would be in ten seconds, and its end in thirty.
-        assert!(failed_over.elapsed() < Duration::from_secs(5), "{:?}", failed_over.elapsed());
+        // Its next renewal would be in a hundred seconds, and its end in three hundred.
+        assert!(failed_over.elapsed() < Duration::from_secs(60), "{:?}", failed_over.elapsed());
         let mut last = guard.token().map_or(0, |token| token.get());
         drop(guard);
         for next in waiting {
@@ -161,10 +161,10 @@ fn timed_s1_a_waiter_is_granted_within_t_when_holder_and_master_die_together() {
 
 #[test]
 fn s2_an_old_master_that_hangs_is_left_and_nobody_is_granted_anything_there_afterwards() {
-    // Its clients would wait for its answers for half a minute.
+    // Its clients would wait for its answers for three minutes.
     let deployment = Deployment::start();
     run(async {
-        let url = format!("{}?request_timeout=30s", deployment.url());
+        let url = format!("{}?request_timeout=3m&ttl=10m", deployment.url());
         let holder = open(&url).await;
         let guard = holder.mutex("a").lock().await.expect("it is free");
         let (_looks, waiting) = line(&url, 2).await;
@@ -176,7 +176,7 @@ fn s2_an_old_master_that_hangs_is_left_and_nobody_is_granted_anything_there_afte
             guard.check().expect("it is not lost");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert!(stopped.elapsed() < Duration::from_secs(15), "{:?}", stopped.elapsed());
+        assert!(stopped.elapsed() < Duration::from_secs(90), "{:?}", stopped.elapsed());
         deployment.servers[0].go_on();
         // It believes that it is the master until the Sentinels have told it otherwise.
         assert!(guard.release().await.is_clean());

@@ -2,7 +2,7 @@
 
 pub mod again;
 pub mod list;
-mod weights;
+pub mod weights;
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::Outcome;
 use crate::closing::{self, Ended};
+use crate::machine;
 use crate::project::show;
 use crate::sandbox::Sandbox;
 
@@ -189,6 +190,7 @@ pub fn run(
     over: Over<'_>,
     mut tell: impl FnMut(Done),
 ) {
+    machine::watch();
     jobs.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
     let mut of = [0, jobs.len()];
     let (alone, shared): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.alone);
@@ -264,7 +266,10 @@ fn one(job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
             Ok(verdict)
         })
     };
-    let verdict = verdict.unwrap_or_else(Verdict::failed);
+    let mut verdict = verdict.unwrap_or_else(Verdict::failed);
+    if verdict.outcome.is_err() && !verdict.why.is_empty() {
+        verdict.why.push(machine::told(began));
+    }
     let output = std::mem::take(&mut *locked(&output.0));
     Done { job, verdict, took: began.elapsed(), output, of: None }
 }

@@ -12,6 +12,11 @@ use lockkeeper::{Builder, Description, Entry, Kind, Locks, Name, Ticks};
 
 use super::helper::Helper;
 use super::subject::Subject;
+use crate::history::Writer;
+use crate::torture::pulse::Pulse;
+
+/// After so long something hangs that is to come.
+pub(super) const HANGS: Duration = Duration::from_secs(120);
 
 /// How long a condition may take to come true.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -114,6 +119,18 @@ impl Trial {
 
     pub(super) async fn mend(&self) {
         self.subject.cut.as_ref().expect("the case needs cutting off").1().await;
+    }
+
+    pub(super) async fn cut_if_it_can_be(&self) {
+        if self.subject.cut.is_some() {
+            self.cut().await;
+        }
+    }
+
+    pub(super) async fn mend_if_it_was_cut(&self) {
+        if self.subject.cut.is_some() {
+            self.mend().await;
+        }
     }
 
     /// Whether the engine shows who holds a lock.
@@ -259,5 +276,35 @@ pub async fn within<T>(time: Duration, what: &str, future: impl Future<Output = 
     match tokio::time::timeout(time, future).await {
         Ok(value) => value,
         Err(_) => panic!("not within {time:?}: {what}\n{}", NOTE.take()),
+    }
+}
+
+/// What wake-ups take at most, on a machine that has nothing else to do.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// How long something takes, less what this machine is late by itself meanwhile.
+pub(super) struct Timer {
+    began: u64,
+    pulse: Pulse,
+    _place: tempfile::TempDir,
+}
+
+impl Timer {
+    pub(super) fn start() -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        let pulse = Pulse::start(place.path()).expect("a thread of its own");
+        Self { began: Writer::now(), pulse, _place: place }
+    }
+
+    /// Panics where more than the promised time has gone.
+    pub(super) fn keeps(&self, promised: Duration) {
+        let now = Writer::now();
+        let took = Duration::from_nanos(now.saturating_sub(self.began));
+        let forgiven = Duration::from_nanos(self.pulse.forgiven_ns(self.began, now));
+        assert!(
+            took <= promised + MARGIN + forgiven,
+            "{promised:?} was promised, and it took {took:?} on a machine that was late by \
+             {forgiven:?}"
+        );
     }
 }

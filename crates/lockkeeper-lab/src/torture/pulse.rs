@@ -60,7 +60,7 @@ impl Late {
 
 impl Pulse {
     /// `dir` is where histories are written: each time a page there is written, too.
-    pub(super) fn start(dir: &Path) -> Result<Self, String> {
+    pub(crate) fn start(dir: &Path) -> Result<Self, String> {
         let path = dir.join("pulse");
         let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let late = Arc::new(Mutex::new(Late::default()));
@@ -84,7 +84,7 @@ impl Pulse {
 
     /// How much a hand-off between these moments may be late because threads that were due did not
     /// run.
-    fn forgiven_ns(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn forgiven_ns(&self, from: u64, to: u64) -> u64 {
         HOPS.saturating_mul(
             self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to),
         )

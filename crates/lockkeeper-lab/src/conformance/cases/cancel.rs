@@ -10,9 +10,7 @@ use lockkeeper::test_util::residue;
 use lockkeeper::{Kind, Locks};
 
 use crate::conformance::quiet;
-use crate::conformance::trial::{Trial, note, until, within};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::conformance::trial::{HANGS, Trial, note, until, within};
 
 /// Polls a future so many times and drops it; answers what it came to, if it did.
 async fn polled<T>(future: impl Future<Output = T>, polls: u32) -> Option<T> {
@@ -59,7 +57,7 @@ pub(super) async fn r5_an_upgrade_dropped_at_any_poll_leaves_the_guard_as_it_was
             drop(upgraded);
             assert!(!(done && beside_reader), "a reader is there");
             // As it was: other readers come in, writers do not, and it can still upgrade.
-            let beside = within(SOON, "readers come in", two.rwlock(&name).read().into_future())
+            let beside = within(HANGS, "readers come in", two.rwlock(&name).read().into_future())
                 .await
                 .expect("it is shared");
             assert!(two.rwlock(&name).try_write().await.expect("it can be tried").is_none());
@@ -71,7 +69,7 @@ pub(super) async fn r5_an_upgrade_dropped_at_any_poll_leaves_the_guard_as_it_was
         }
         drop(reader);
         let writing =
-            within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody reads");
+            within(HANGS, "it upgrades", up.upgrade().into_future()).await.expect("nobody reads");
         drop(writing);
         assert!(up.release().await.is_clean());
         t.until_free(&two, Kind::Lock, &name, 0).await;
@@ -86,7 +84,7 @@ pub(super) async fn r5_an_upgrade_dropped_while_it_is_granted_is_taken_back(t: A
         let reader = two
             .rwlock(&name)
             .read()
-            .timeout(SOON)
+            .timeout(HANGS)
             .await
             .unwrap_or_else(|e| panic!("round {round}: readers come in: {e}"));
         {
@@ -115,7 +113,7 @@ pub(super) async fn r5_a_downgrade_dropped_at_any_poll_gives_the_lock_back(t: Ar
             let read = polled(write.downgrade(), polls).await;
             let done = read.is_some();
             drop(read);
-            let next = within(SOON, "it was given back", two.rwlock(&name).write().into_future())
+            let next = within(HANGS, "it was given back", two.rwlock(&name).write().into_future())
                 .await
                 .expect("it is free");
             assert!(next.release().await.is_clean());
@@ -146,7 +144,7 @@ pub(super) async fn r5_several_locks_dropped_at_any_poll_leave_nothing(t: Arc<Tr
                 drop((all, held));
                 for name in &names {
                     let next =
-                        within(SOON, "nothing is left", two.mutex(name).lock().into_future())
+                        within(HANGS, "nothing is left", two.mutex(name).lock().into_future())
                             .await
                             .expect("it is free");
                     assert!(next.release().await.is_clean());
@@ -170,7 +168,7 @@ pub(super) async fn r5_waiting_for_a_latch_dropped_at_any_poll_leaves_no_watch(t
     }
     until("no watch is left", || async { residue(&locks).watches == 0 }).await;
     assert!(latch.count_down().await.expect("it can be counted down"));
-    within(SOON, "it is open", latch.wait().into_future()).await.expect("it is open");
+    within(HANGS, "it is open", latch.wait().into_future()).await.expect("it is open");
     until("no watch is left", || async { residue(&locks).watches == 0 }).await;
 }
 
@@ -229,7 +227,7 @@ pub(super) async fn r5_cancels_at_random_instants_lose_nothing(t: Arc<Trial>) {
         got += within(Duration::from_secs(90), "no claim is lost", task).await.expect("no panic");
     }
     assert!(got > 0, "somebody got it");
-    let last = within(SOON, "it is free", one.mutex(&name).lock().into_future())
+    let last = within(HANGS, "it is free", one.mutex(&name).lock().into_future())
         .await
         .expect("it is free");
     assert!(last.release().await.is_clean());

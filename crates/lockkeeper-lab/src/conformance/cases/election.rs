@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use lockkeeper::Kind;
 
-use crate::conformance::trial::{Trial, until, within};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::conformance::trial::{HANGS, Trial, until, within};
 
 pub(super) async fn one_leads_and_everybody_sees_who(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await.election(&name), t.open().await.election(&name));
     let mut seen = two.observe().await.expect("it can be observed");
-    assert_eq!(within(SOON, "the state is told", seen.next()).await.expect("it is told"), None);
+    assert_eq!(within(HANGS, "the state is told", seen.next()).await.expect("it is told"), None);
     let term = one.stand("host-a").await.expect("nobody leads");
     let leader = two.leader().await.expect("it can be read").expect("somebody leads");
     assert_eq!(leader.id, "host-a");
@@ -24,7 +22,7 @@ pub(super) async fn one_leads_and_everybody_sees_who(t: Arc<Trial>) {
         "{leader:?}"
     );
     assert_eq!(
-        within(SOON, "the change is told", seen.next())
+        within(HANGS, "the change is told", seen.next())
             .await
             .expect("it is told")
             .map(|l| l.id)
@@ -36,13 +34,13 @@ pub(super) async fn one_leads_and_everybody_sees_who(t: Arc<Trial>) {
     assert!(!next.is_finished(), "somebody leads");
     assert!(term.release().await.is_clean());
     let next =
-        within(SOON, "the next leads", next).await.expect("no panic").expect("it is elected");
-    within(SOON, "the change is told", async {
+        within(HANGS, "the next leads", next).await.expect("no panic").expect("it is elected");
+    within(HANGS, "the change is told", async {
         while seen.next().await.expect("it is told").is_none_or(|leader| leader.id != "host-b") {}
     })
     .await;
     drop(next);
-    within(SOON, "the change is told", async {
+    within(HANGS, "the change is told", async {
         while seen.next().await.expect("it is told").is_some() {}
     })
     .await;
@@ -70,7 +68,7 @@ pub(super) async fn who_lost_its_term_stands_again(t: Arc<Trial>) {
     });
     until("it leads", || async { terms.load(Ordering::SeqCst) == 1 }).await;
     assert!(two.force_release(Kind::Election, &name).await.expect("it can be forced"));
-    let lost = within(SOON, "it stands again, and ends with its work", running)
+    let lost = within(HANGS, "it stands again, and ends with its work", running)
         .await
         .expect("no panic")
         .expect("it is elected again");

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::{Ability, ClaimId, ErrorKind, Kind, Locks, Name, Ticks};
 
-use crate::conformance::trial::{Trial, within};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::conformance::trial::{HANGS, Trial, within};
 
 /// Notes which hold each turn belonged to.
 #[derive(Default)]
@@ -66,21 +64,21 @@ pub(super) async fn r9_a_process_has_one_place_in_the_line(t: Arc<Trial>) {
     assert!(t.shows(&one, Kind::Lock, &name, 1, 1).await, "twenty tasks, one place");
     assert!(held.release().await.is_clean());
     for task in queued {
-        within(SOON, "each gets its turn", task).await.expect("no panic");
+        within(HANGS, "each gets its turn", task).await.expect("no panic");
     }
 }
 
 pub(super) async fn r9_a_hold_has_at_most_64_turns(t: Arc<Trial>) {
     let name = t.name("a");
     let holds = Arc::new(Holds::default());
-    let one = t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(SOON)).await;
+    let one = t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(HANGS)).await;
     let two = t.open().await;
     let held = one.mutex(&name).lock().await.expect("it is free");
     let queued = queue_up(&one, &name, 150, Duration::ZERO).await;
     let other = tokio::spawn(two.mutex(&name).lock().into_future());
     t.until_waiting(&two, Kind::Lock, &name, 1).await;
     assert!(held.release().await.is_clean());
-    let turn = within(SOON, "the other process gets its turn", other)
+    let turn = within(HANGS, "the other process gets its turn", other)
         .await
         .expect("no panic")
         .expect("it is granted");
@@ -90,7 +88,7 @@ pub(super) async fn r9_a_hold_has_at_most_64_turns(t: Arc<Trial>) {
     }
     assert!(turn.release().await.is_clean());
     for task in queued {
-        within(SOON, "each gets its turn", task).await.expect("no panic");
+        within(HANGS, "each gets its turn", task).await.expect("no panic");
     }
     let runs = holds.runs();
     assert_eq!(runs.iter().sum::<usize>(), 151);
@@ -108,13 +106,13 @@ pub(super) async fn r9_a_hold_passes_for_at_most_its_time(t: Arc<Trial>) {
     let other = tokio::spawn(two.mutex(&name).lock().into_future());
     t.until_waiting(&two, Kind::Lock, &name, 1).await;
     assert!(held.release().await.is_clean());
-    let turn = within(SOON, "the other process gets its turn", other)
+    let turn = within(HANGS, "the other process gets its turn", other)
         .await
         .expect("no panic")
         .expect("it is granted");
     drop(turn);
     for task in queued {
-        within(SOON, "each gets its turn", task).await.expect("no panic");
+        within(HANGS, "each gets its turn", task).await.expect("no panic");
     }
     // Turns of 15 ms: a hold that passes for 50 ms has four of them, and the one that began before
     // the end.
@@ -125,7 +123,7 @@ pub(super) async fn r9_a_hold_passes_for_at_most_its_time(t: Arc<Trial>) {
 pub(super) async fn r9_a_handed_off_turn_has_a_greater_token(t: Arc<Trial>) {
     let name = t.name("a");
     let holds = Arc::new(Holds::default());
-    let locks = t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(SOON)).await;
+    let locks = t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(HANGS)).await;
     let tokens = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for _ in 0..100 {
@@ -136,7 +134,7 @@ pub(super) async fn r9_a_handed_off_turn_has_a_greater_token(t: Arc<Trial>) {
         }));
     }
     for task in tasks {
-        within(SOON, "each gets its turn", task).await.expect("no panic");
+        within(HANGS, "each gets its turn", task).await.expect("no panic");
     }
     let tokens = tokens.lock().expect("no panic").clone();
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
@@ -155,7 +153,7 @@ pub(super) async fn r9_without_hand_off_every_turn_is_a_hold_of_its_own(t: Arc<T
         let queued = queue_up(&locks, &name, 6, Duration::ZERO).await;
         drop(held);
         for task in queued {
-            within(SOON, "each gets its turn", task).await.expect("no panic");
+            within(HANGS, "each gets its turn", task).await.expect("no panic");
         }
         assert_eq!(holds.runs(), [1; 7], "no hold passes");
     }
@@ -175,7 +173,7 @@ pub(super) async fn r9_fixed_leases_never_pass(t: Arc<Trial>) {
         tokio::spawn(async move { drop(next.await.expect("no panic").expect("it is granted")) }),
         tokio::spawn(async move { drop(last.await.expect("no panic").expect("it is granted")) }),
     );
-    within(SOON, "each gets its turn", async {
+    within(HANGS, "each gets its turn", async {
         (next.await.expect("no panic"), last.await.expect("no panic"))
     })
     .await;
@@ -191,7 +189,7 @@ pub(super) async fn r9_permits_never_pass(t: Arc<Trial>) {
     let next = tokio::spawn(permit());
     t.until_waiting(&locks, Kind::Semaphore, &name, 1).await;
     drop(held);
-    drop(within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted"));
+    drop(within(HANGS, "the next gets it", next).await.expect("no panic").expect("it is granted"));
     assert_eq!(holds.runs(), [1, 1]);
 }
 
@@ -199,7 +197,7 @@ pub(super) async fn r9_readers_join_a_hold_of_their_process(t: Arc<Trial>) {
     let name = t.name("a");
     let holds = Arc::new(Holds::default());
     let (one, two) = (
-        t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(SOON)).await,
+        t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(HANGS)).await,
         t.open().await,
     );
     let first = one.rwlock(&name).read().await.expect("it is free");
@@ -232,7 +230,8 @@ pub(super) async fn r9_a_hold_whose_statement_was_given_out_never_passes(t: Arc<
     let next = tokio::spawn(lock());
     tokio::time::sleep(Duration::from_millis(30)).await;
     drop(first);
-    let next = within(SOON, "the next gets it", next).await.expect("no panic").expect("it is free");
+    let next =
+        within(HANGS, "the next gets it", next).await.expect("no panic").expect("it is free");
     assert_eq!(holds.runs(), [1, 1], "nobody knows when the transaction ends");
     drop(next);
     if t.about.can.has(Ability::Shared) {

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use lockkeeper::ErrorKind;
 
-use crate::conformance::trial::{Trial, within};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::conformance::trial::{HANGS, Trial, within};
 
 pub(super) async fn a_latch_is_open_closed_and_open_again(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await.latch(&name), t.open().await.latch(&name));
-    within(SOON, "one that was never set is open", one.wait().into_future())
+    within(HANGS, "one that was never set is open", one.wait().into_future())
         .await
         .expect("it is open");
     assert_eq!(one.count().await.ok(), Some(0));
@@ -27,7 +25,7 @@ pub(super) async fn a_latch_is_open_closed_and_open_again(t: Arc<Trial>) {
         assert!(!two.count_down().await.expect("it can be counted down"));
         assert_eq!(one.count().await.ok(), Some(1));
         assert!(one.count_down().await.expect("it can be counted down"));
-        within(SOON, "it is open", two.wait().into_future()).await.expect("it is open");
+        within(HANGS, "it is open", two.wait().into_future()).await.expect("it is open");
         assert_eq!(two.count().await.ok(), Some(0));
     }
 }
@@ -38,7 +36,7 @@ pub(super) async fn everybody_waits_for_a_latch(t: Arc<Trial>) {
     let latch = clients[0].latch(&name);
     assert!(latch.set(3).await.expect("it can be set"));
     let waiting: Vec<_> = (0..6)
-        .map(|n| tokio::spawn(clients[n % 2].latch(&name).wait().timeout(SOON).into_future()))
+        .map(|n| tokio::spawn(clients[n % 2].latch(&name).wait().timeout(HANGS).into_future()))
         .collect();
     for _ in 0..2 {
         assert!(!latch.count_down().await.expect("it can be counted down"));

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::{Ability, Ends, Expiry, Kind, Mode};
 
-use crate::conformance::trial::{Trial, until, within};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::conformance::trial::{HANGS, Trial, until, within};
 
 pub(super) async fn the_status_shows_who_holds_and_who_waits(t: Arc<Trial>) {
     let name = t.name("a");
@@ -46,7 +44,7 @@ pub(super) async fn the_status_shows_who_holds_and_who_waits(t: Arc<Trial>) {
     }
     assert!(guard.release().await.is_clean());
     drop(
-        within(SOON, "the next gets it", waiting).await.expect("no panic").expect("it is granted"),
+        within(HANGS, "the next gets it", waiting).await.expect("no panic").expect("it is granted"),
     );
     t.until_shows(&one, Kind::Lock, &name, 0, 0).await;
 }
@@ -87,7 +85,7 @@ pub(super) async fn a_watch_shows_each_change(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
     let mut watch = two.watch(&name).await.expect("it can be watched");
-    let state = within(SOON, "the state is told", watch.next()).await.expect("it is told");
+    let state = within(HANGS, "the state is told", watch.next()).await.expect("it is told");
     assert!(state.iter().all(|entry| entry.holders.is_empty()), "{state:?}");
     let guard = one.mutex(&name).lock().await.expect("it is free");
     // Sooner than the net under a lost wake-up, which looks every 5 s.
@@ -114,7 +112,7 @@ pub(super) async fn a_lock_is_taken_away_from_its_holder(t: Arc<Trial>) {
     );
     let guard = one.mutex(&name).lock().await.expect("it is free");
     assert!(two.force_release(Kind::Lock, &name).await.expect("it can be forced"));
-    let next = two.mutex(&name).lock().timeout(SOON).await.expect("it is free");
+    let next = two.mutex(&name).lock().timeout(HANGS).await.expect("it is free");
     assert!(!guard.release().await.is_clean(), "it was not ours any more");
     assert!(next.release().await.is_clean());
 }

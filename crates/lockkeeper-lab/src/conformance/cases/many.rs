@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use lockkeeper::{ErrorKind, Locks};
 
-use crate::conformance::trial::{Trial, within};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::conformance::trial::{HANGS, Trial, within};
 
 async fn free(locks: &Locks, name: &str) {
-    let guard = within(SOON, "it is free", locks.mutex(name).lock().into_future())
+    let guard = within(HANGS, "it is free", locks.mutex(name).lock().into_future())
         .await
         .expect("it is free");
     assert!(guard.release().await.is_clean());
@@ -21,7 +19,7 @@ pub(super) async fn all_are_taken_or_none(t: Arc<Trial>) {
     let (a, b) = (t.name("a"), t.name("b"));
     let both = one
         .all([one.mutex(&b).lock(), one.mutex(&a).lock()])
-        .timeout(SOON)
+        .timeout(HANGS)
         .await
         .expect("both are free");
     let order: Vec<String> =
@@ -31,7 +29,7 @@ pub(super) async fn all_are_taken_or_none(t: Arc<Trial>) {
         assert!(two.mutex(name).try_lock().await.expect("it can be tried").is_none());
     }
     drop(both);
-    let held = two.mutex(&b).lock().timeout(SOON).await.expect("it is free");
+    let held = two.mutex(&b).lock().timeout(HANGS).await.expect("it is free");
     let refused = one
         .all([one.mutex(&a).lock(), one.mutex(&b).lock()])
         .timeout(Duration::from_millis(80))
@@ -76,7 +74,7 @@ pub(super) async fn all_release_all(t: Arc<Trial>) {
     let names: Vec<String> = (0..5).map(|n| t.name(&n.to_string())).collect();
     let all = one
         .all(names.iter().map(|name| one.mutex(name).lock()))
-        .timeout(SOON)
+        .timeout(HANGS)
         .await
         .expect("all are free");
     all.check().expect("all are held");

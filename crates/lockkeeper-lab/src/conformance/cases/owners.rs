@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use lockkeeper::{ErrorKind, Guard, Kind, Owner, RwLock, UpgradableGuard, WriteGuard};
 
-use crate::conformance::trial::{Trial, within};
+use crate::conformance::trial::{HANGS, Trial, within};
 
-const SOON: Duration = Duration::from_secs(10);
 const BRIEFLY: Duration = Duration::from_millis(60);
 
 pub(super) async fn r8_the_same_owner_enters_again_and_the_last_guard_releases(t: Arc<Trial>) {
@@ -34,7 +33,7 @@ pub(super) async fn r8_the_same_owner_enters_again_and_the_last_guard_releases(t
     );
     inner.check().expect("and it is good");
     assert!(inner.release().await.is_clean());
-    let next = within(SOON, "the last guard releases", two.mutex(&name).lock().into_future())
+    let next = within(HANGS, "the last guard releases", two.mutex(&name).lock().into_future())
         .await
         .expect("it is free");
     assert!(next.release().await.is_clean());
@@ -90,7 +89,7 @@ pub(super) async fn r8_an_owner_that_reads_would_wait_for_itself_to_write(t: Arc
     );
     let again = lock.read().owner(&me).timeout(BRIEFLY).await.expect("reading again is no wait");
     drop((reader, again));
-    let writer = lock.write().owner(&me).timeout(SOON).await.expect("it is free");
+    let writer = lock.write().owner(&me).timeout(HANGS).await.expect("it is free");
     let within_write =
         lock.read().owner(&me).timeout(BRIEFLY).await.expect("whoever writes may read");
     drop((writer, within_write));
@@ -105,7 +104,7 @@ pub(super) async fn r8_an_owner_with_an_upgradable_guard_upgrades(t: Arc<Trial>)
         Err(ErrorKind::WouldDeadlock)
     );
     let writing =
-        within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody else reads");
+        within(HANGS, "it upgrades", up.upgrade().into_future()).await.expect("nobody else reads");
     drop(writing);
     assert!(up.release().await.is_clean());
 }
@@ -153,7 +152,7 @@ pub(super) async fn r8_the_same_thread_would_deadlock_at_once(t: Arc<Trial>) {
                 locks
                     .mutex(&name)
                     .lock()
-                    .timeout(SOON)
+                    .timeout(HANGS)
                     .run()
                     .map(|guard| guard.release().is_clean())
             }
@@ -193,9 +192,9 @@ const NEEDS: [Need; 3] = [Need::Reading, Need::MayUpgrade, Need::Alone];
 
 async fn enter(lock: &RwLock, me: &Owner, need: Need) -> lockkeeper::Result<Given> {
     Ok(match need {
-        Need::Alone => Given::Write(lock.write().owner(me).timeout(SOON).await?),
-        Need::MayUpgrade => Given::Upgradable(lock.upgradable().owner(me).timeout(SOON).await?),
-        Need::Reading | Need::Nothing => Given::Read(lock.read().owner(me).timeout(SOON).await?),
+        Need::Alone => Given::Write(lock.write().owner(me).timeout(HANGS).await?),
+        Need::MayUpgrade => Given::Upgradable(lock.upgradable().owner(me).timeout(HANGS).await?),
+        Need::Reading | Need::Nothing => Given::Read(lock.read().owner(me).timeout(HANGS).await?),
     })
 }
 
@@ -212,7 +211,7 @@ async fn shuts_out(what: &str, need: Need, other: &RwLock) {
             tokio::task::yield_now().await;
         }
     } else {
-        let read = other.read().timeout(SOON).await;
+        let read = other.read().timeout(HANGS).await;
         assert!(read.is_ok(), "{what}: {need:?} lets readers in");
         drop(read);
         let wrote = other.try_write().await.expect("it can be tried");
@@ -264,7 +263,7 @@ pub(super) async fn r8_no_conversion_takes_from_another_guard_of_its_owner_what_
                         convert_down(&what, guard.downgrade().await, left, &mut need)
                     }
                     (Given::Upgradable(mut guard), false) => {
-                        let writing = guard.upgrade().timeout(SOON).await.expect("no other reads");
+                        let writing = guard.upgrade().timeout(HANGS).await.expect("no other reads");
                         shuts_out(&what, Need::Alone, &other).await;
                         drop(writing);
                         need = need.max(Need::MayUpgrade);
@@ -280,7 +279,7 @@ pub(super) async fn r8_no_conversion_takes_from_another_guard_of_its_owner_what_
                     shuts_out(&what, Need::MayUpgrade, &other).await;
                 }
                 drop(converted);
-                let last = other.write().timeout(SOON).await;
+                let last = other.write().timeout(HANGS).await;
                 assert!(last.is_ok(), "{what}: the last guard gives it back");
             }
         }
@@ -316,7 +315,7 @@ pub(super) async fn r8_who_enters_under_a_writing_keeps_what_it_was_given_when_t
         let (lock, other) = (one.rwlock(&name), two.rwlock(&name));
         let me = Owner::new();
         let mut up = lock.upgradable().owner(&me).await.expect("it is free");
-        let writing = up.upgrade().timeout(SOON).await.expect("nobody reads");
+        let writing = up.upgrade().timeout(HANGS).await.expect("nobody reads");
         let inner = match enter(&lock, &me, second).await {
             Ok(inner) => inner,
             Err(error) => {
@@ -344,7 +343,7 @@ pub(super) async fn r8_who_enters_under_a_writing_keeps_what_it_was_given_when_t
             inner => Some(inner),
         };
         shuts_out("the inner writer is gone", Need::MayUpgrade, &other).await;
-        let writing = within(SOON, "it upgrades again", up.upgrade().into_future())
+        let writing = within(HANGS, "it upgrades again", up.upgrade().into_future())
             .await
             .expect("nobody else reads");
         shuts_out("it writes again", Need::Alone, &other).await;

@@ -7,9 +7,8 @@ use lockkeeper::Mode;
 
 use crate::conformance::helper::occupy;
 use crate::conformance::occupancy::Occupancy;
-use crate::conformance::trial::{Trial, within};
+use crate::conformance::trial::{HANGS, Trial, within};
 
-const SOON: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(90);
 
 pub(super) async fn r15_g16_a_forked_child_has_no_locks(t: Arc<Trial>) {
@@ -17,7 +16,7 @@ pub(super) async fn r15_g16_a_forked_child_has_no_locks(t: Arc<Trial>) {
     let (locks, there) = (t.open().await, t.helper().await);
     within(LONG, "the child ends", there.fork(&name)).await.expect("parent and child behave");
     let next =
-        within(SOON, "the parent has given it back", locks.mutex(&name).lock().into_future())
+        within(HANGS, "the parent has given it back", locks.mutex(&name).lock().into_future())
             .await
             .expect("it is free");
     assert!(next.release().await.is_clean());
@@ -52,7 +51,7 @@ pub(super) async fn r15_the_end_of_the_runtime_ends_no_lock(t: Arc<Trial>) {
     guard.check().expect("the keeper renews on a thread of its own");
     assert!(other.mutex(&name).try_lock().await.expect("it can be tried").is_none());
     drop(guard);
-    let next = within(SOON, "it is given back", other.mutex(&name).lock().into_future())
+    let next = within(HANGS, "it is given back", other.mutex(&name).lock().into_future())
         .await
         .expect("it is free");
     assert!(next.release().await.is_clean());

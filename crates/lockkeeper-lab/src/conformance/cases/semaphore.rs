@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::{ErrorKind, Kind, Mode};
 
-use crate::conformance::trial::{Trial, within};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::conformance::trial::{HANGS, Trial, within};
 
 pub(super) async fn permits_are_weighted(t: Arc<Trial>) {
     let name = t.name("a");
@@ -22,7 +20,7 @@ pub(super) async fn permits_are_weighted(t: Arc<Trial>) {
     assert!(!waiting.is_finished(), "three are free");
     assert!(last.release().await.is_clean());
     let four =
-        within(SOON, "four are free", waiting).await.expect("no panic").expect("they are granted");
+        within(HANGS, "four are free", waiting).await.expect("no panic").expect("they are granted");
     assert!(four.release().await.is_clean());
 }
 
@@ -53,8 +51,10 @@ pub(super) async fn a_greater_limit_lets_waiters_in(t: Arc<Trial>) {
     let waiting = tokio::spawn(two.semaphore(&name, 1).acquire(1).into_future());
     t.until_waiting(&one, Kind::Semaphore, &name, 1).await;
     one.semaphore(&name, 1).resize(2).await.expect("it can be changed");
-    let second =
-        within(SOON, "there is one more", waiting).await.expect("no panic").expect("it is granted");
+    let second = within(HANGS, "there is one more", waiting)
+        .await
+        .expect("no panic")
+        .expect("it is granted");
     assert_eq!(
         one.semaphore(&name, 1).acquire(1).await.map(drop).map_err(|e| e.kind()),
         Err(ErrorKind::LimitMismatch)
@@ -82,7 +82,7 @@ pub(super) async fn a_smaller_limit_takes_nothing_away(t: Arc<Trial>) {
         "one is out, and there is one"
     );
     drop(one);
-    let last = semaphore.acquire(1).timeout(SOON).await.expect("it is free");
+    let last = semaphore.acquire(1).timeout(HANGS).await.expect("it is free");
     assert!(semaphore.try_acquire(1).await.expect("it can be tried").is_none());
     assert!(last.release().await.is_clean());
 }
@@ -90,14 +90,14 @@ pub(super) async fn a_smaller_limit_takes_nothing_away(t: Arc<Trial>) {
 pub(super) async fn permits_die_with_their_process(t: Arc<Trial>) {
     let name = t.name("a");
     let (locks, there) = (t.open().await, t.helper().await);
-    there.lock(Mode::Permits { count: 2, limit: 3 }, &name, SOON).await.expect("three are free");
+    there.lock(Mode::Permits { count: 2, limit: 3 }, &name, HANGS).await.expect("three are free");
     let semaphore = locks.semaphore(&name, 3);
     let one = semaphore.try_acquire(1).await.expect("it can be tried").expect("one is free");
     assert!(semaphore.try_acquire(1).await.expect("it can be tried").is_none());
     there.kill();
     let two = semaphore
         .acquire(2)
-        .timeout(t.about().recovery + SOON)
+        .timeout(t.about().recovery + HANGS)
         .await
         .expect("they die with their process");
     drop((one, two));
@@ -117,12 +117,14 @@ pub(super) async fn a_great_claim_is_not_starved_by_small_ones(t: Arc<Trial>) {
     t.until_waiting(&one, Kind::Semaphore, &name, 2).await;
     assert!(!late.is_finished());
     drop(small);
-    let all = within(SOON, "the great claim comes first", great)
+    let all = within(HANGS, "the great claim comes first", great)
         .await
         .expect("no panic")
         .expect("it is granted");
     assert!(!late.is_finished());
     drop(all);
-    drop(within(SOON, "then the small one", late).await.expect("no panic").expect("it is granted"));
+    drop(
+        within(HANGS, "then the small one", late).await.expect("no panic").expect("it is granted"),
+    );
     t.until_shows(&one, Kind::Semaphore, &name, 0, 0).await;
 }

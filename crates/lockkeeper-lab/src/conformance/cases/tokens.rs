@@ -1,13 +1,10 @@
 //! R7: every exclusive turn carries a token greater than every earlier one of its name.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lockkeeper::{ErrorKind, Guard, Locks, Mode, Token};
 
-use crate::conformance::trial::{Trial, within};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::conformance::trial::{HANGS, Trial, within};
 
 /// The greatest token so far.
 #[derive(Default)]
@@ -25,7 +22,7 @@ impl Rising {
     }
 
     async fn turn(&mut self, locks: &Locks, name: &str) {
-        let guard = locks.mutex(name).lock().timeout(SOON).await.expect("it is free");
+        let guard = locks.mutex(name).lock().timeout(HANGS).await.expect("it is free");
         self.next(token_of(&guard));
         assert!(guard.release().await.is_clean());
     }
@@ -63,14 +60,14 @@ pub(super) async fn r7_tokens_rise_over_processes(t: Arc<Trial>) {
     let mut rising = Rising::default();
     for _ in 0..t.times(10) {
         rising.turn(&locks, &name).await;
-        let turn = there.lock(Mode::Exclusive, &name, SOON).await.expect("it is free");
+        let turn = there.lock(Mode::Exclusive, &name, HANGS).await.expect("it is free");
         rising.next(turn.token.expect("a fenced engine gives tokens"));
         assert_eq!(there.release(turn).await.as_deref(), Ok("clean"));
     }
-    there.lock(Mode::Exclusive, &name, SOON).await.expect("it is free");
+    there.lock(Mode::Exclusive, &name, HANGS).await.expect("it is free");
     there.kill();
     let after =
-        within(t.about().recovery + SOON, "it is freed", locks.mutex(&name).lock().into_future())
+        within(t.about().recovery + HANGS, "it is freed", locks.mutex(&name).lock().into_future())
             .await
             .expect("it is freed");
     rising.next(token_of(&after));
@@ -107,7 +104,7 @@ pub(super) async fn r7_an_upgrade_and_a_downgrade_give_new_tokens(t: Arc<Trial>)
     let locks = t.open().await;
     let up = locks.rwlock(&name).upgradable().await.expect("it is free");
     let before = token_of(&up);
-    let read = within(SOON, "it downgrades", up.downgrade()).await.expect("it is held");
+    let read = within(HANGS, "it downgrades", up.downgrade()).await.expect("it is held");
     assert!(
         token_of(&read) > before,
         "without a writing in between: {} follows {before}",
@@ -119,14 +116,14 @@ pub(super) async fn r7_an_upgrade_and_a_downgrade_give_new_tokens(t: Arc<Trial>)
     rising.next(token_of(&up));
     for _ in 0..3 {
         let writing =
-            within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody reads");
+            within(HANGS, "it upgrades", up.upgrade().into_future()).await.expect("nobody reads");
         rising.next(token_of(&writing));
         drop(writing);
     }
-    let read = within(SOON, "it downgrades", up.downgrade()).await.expect("it is held");
+    let read = within(HANGS, "it downgrades", up.downgrade()).await.expect("it is held");
     rising.next(token_of(&read));
     assert!(read.release().await.is_clean());
-    let write = locks.rwlock(&name).write().timeout(SOON).await.expect("it is free");
+    let write = locks.rwlock(&name).write().timeout(HANGS).await.expect("it is free");
     rising.next(token_of(&write));
     let read = write.downgrade().await.expect("it is held");
     rising.next(token_of(&read));
@@ -141,9 +138,9 @@ pub(super) async fn r7_shared_tokens_lie_between_exclusive_ones(t: Arc<Trial>) {
     for _ in 0..3 {
         before.turn(&one, &name).await;
         let readers = [
-            one.rwlock(&name).read().timeout(SOON).await.expect("it is free"),
-            two.rwlock(&name).read().timeout(SOON).await.expect("it is shared"),
-            one.rwlock(&name).read().timeout(SOON).await.expect("it is shared"),
+            one.rwlock(&name).read().timeout(HANGS).await.expect("it is free"),
+            two.rwlock(&name).read().timeout(HANGS).await.expect("it is shared"),
+            one.rwlock(&name).read().timeout(HANGS).await.expect("it is shared"),
         ];
         let tokens = readers.each_ref().map(token_of);
         let above = tokens.iter().copied().max().expect("three");
@@ -153,7 +150,7 @@ pub(super) async fn r7_shared_tokens_lie_between_exclusive_ones(t: Arc<Trial>) {
             before.0
         );
         drop(readers);
-        let write = one.mutex(&name).lock().timeout(SOON).await.expect("it is free");
+        let write = one.mutex(&name).lock().timeout(HANGS).await.expect("it is free");
         assert!(token_of(&write) > above, "below every later writer");
         before.next(token_of(&write));
         drop(write);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::errors::Broken;
+use super::errors::{Broken, not_known};
 use super::kept::{Kept, pause, refused};
 use super::link::Link;
 use super::store::{Store, Written};
@@ -420,7 +420,8 @@ impl Opened {
         match self.step(at, decide, || true).await {
             Ok(Some(done)) => Ok(done.value),
             Ok(None) => Err(late()),
-            Err(broken) => Err(broken.error),
+            Err(broken) if broken.certain => Err(broken.error),
+            Err(broken) => Err(not_known(&broken.error)),
         }
     }
 

@@ -42,6 +42,12 @@ pub(super) fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
+/// A change that has no claim to ask about: whoever repeats it may do it twice (R4).
+pub(super) fn not_known(why: &Error) -> Error {
+    let text = format!("it is not known whether this was carried out: {}", why.message());
+    Error::new(ErrorKind::Unknown, text)
+}
+
 pub(super) fn unreachable(at: &str, why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unreachable, format!("the server at {at} cannot be reached: {why}"))
 }

@@ -385,7 +385,9 @@ impl Quorum {
     /// What a claim is told that too few members answered.
     fn no_majority(self: &Arc<Self>, id: ClaimId) -> Attempt {
         let error = self.why_too_few(id);
-        if error.kind() == ErrorKind::Unreachable {
+        // Members that refuse to extend a hold say nothing about whose it is: it stays.
+        let holds = self.state().claims.get(&id).is_some_and(|entry| entry.machine.is_held());
+        if holds || error.kind() == ErrorKind::Unreachable {
             return Attempt::Unknown(error);
         }
         self.retire(id);

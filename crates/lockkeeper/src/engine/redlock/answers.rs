@@ -67,8 +67,10 @@ impl Quorum {
         {
             let mut state = self.state();
             let missing: Vec<usize> = match state.claims.get(&id) {
-                Some(entry) => entry.machine.unanswered().collect(),
-                None => Vec::new(),
+                Some(entry) if entry.machine.is_asking_in(round) => {
+                    entry.machine.unanswered().collect()
+                }
+                _ => Vec::new(),
             };
             for member in missing {
                 state.silent.0 |= 1 << member;
@@ -89,6 +91,11 @@ impl Quorum {
             if let Some(outcome) = stepped.outcome {
                 self.follow_rest(id, stepped.flights);
                 return outcome;
+            }
+            // Another question about this claim came after it: all that was on its way has been
+            // answered, and none of it was an answer to this one any more.
+            if stepped.flights.is_empty() {
+                return Outcome::TooFew;
             }
             if let Some((at, of)) = stepped.due.take() {
                 (until, round) = (Instant::now() + at.since(self.context.clock.now()), of);

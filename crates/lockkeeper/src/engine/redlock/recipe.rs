@@ -117,6 +117,11 @@ impl Recipe {
     }
 
     /// The number that it holds under.
+    /// Whether that is the round whose answers are waited for.
+    pub(super) fn is_asking_in(&self, round: u64) -> bool {
+        self.round == round
+    }
+
     fn number(&self) -> Option<u64> {
         match self.phase {
             Phase::Held { number, .. } | Phase::Renewing { number, .. } => Some(number),
@@ -212,6 +217,8 @@ impl Recipe {
             _ => self.is_held(),
         };
         self.phase = Phase::Leaving { held, told: false };
+        // The time of the question before is not the time for this one.
+        self.round += 1;
         let ours = self.ours;
         for (member, said) in self.said.iter_mut().enumerate() {
             *said = (!ours.has(member)).then_some(Said::Nothing);

@@ -143,6 +143,7 @@ impl Sentinels {
             return Err(errors::all_away(&self.options, &[]));
         };
         let mut until = Instant::now() + self.options.master.connect_timeout / 2;
+        let before = self.master();
         let (sender, mut receiver) = mpsc::unbounded_channel();
         for at in 0..self.nodes.len() {
             let (sentinels, sender) = (self.clone(), sender.clone());
@@ -190,18 +191,14 @@ impl Sentinels {
             }
             return Err(errors::all_away(&self.options, &errors));
         }
-        let master = choose(&self.options, &said, self.master().as_ref())?;
-        let at = master.at.clone();
+        let master = choose(&self.options, &said, before.as_ref())?;
+        let anew = said.len() == self.nodes.len();
+        let mut at = master.at.clone();
         self.master.send_if_modified(|known| {
-            // Another answer may have been faster.
-            let newer = known.as_ref().is_none_or(|k| {
-                master.epoch > k.epoch || master.epoch == k.epoch && master.at != k.at
-            });
-            let anew = said.len() == self.nodes.len();
-            let changes = newer || anew && known.as_ref() != Some(&master);
-            if changes {
-                *known = Some(master);
-            }
+            let next = settle(known.as_ref(), before.as_ref(), master, anew);
+            at = next.at.clone();
+            let changes = known.as_ref() != Some(&next);
+            *known = Some(next);
             changes
         });
         Ok(at)
@@ -209,6 +206,18 @@ impl Sentinels {
 
     fn is_new(&self) -> bool {
         self.master.borrow().is_none()
+    }
+}
+
+/// Who is the master, where some said so to a question, and others may have told meanwhile of a
+/// later one (`known`): what was asked before that was told says nothing against it. `anew`: all of
+/// them answered, and so an epoch may be below the one that was known `before` they were asked.
+fn settle(known: Option<&Master>, before: Option<&Master>, chosen: Master, anew: bool) -> Master {
+    match known {
+        Some(known) if chosen.epoch < known.epoch && !(anew && Some(known) == before) => {
+            known.clone()
+        }
+        _ => chosen,
     }
 }
 
@@ -294,6 +303,17 @@ mod tests {
         assert_eq!(chosen("a,b,c", &[(1, 3), (1, 3), (2, 4)], None).unwrap(), 2);
         assert_eq!(chosen("a,b,c", &[(1, 0), (2, 0), (1, 0)], None).unwrap(), 1);
         assert_eq!(chosen("a,b,c", &[(1, 0)], None).unwrap(), 1, "the others are away");
+    }
+
+    #[test]
+    fn what_was_told_of_a_failover_while_they_were_asked_stands() {
+        let [old, new] = [(1, 3), (2, 4)].map(|(port, epoch)| Master { at: at(port), epoch });
+        // All of them answered before they had heard of it.
+        assert_eq!(settle(Some(&new), Some(&old), old.clone(), true), new);
+        assert_eq!(settle(Some(&new), Some(&new), old.clone(), false), new, "one is away");
+        assert_eq!(settle(Some(&new), Some(&new), old.clone(), true), old, "set up anew");
+        assert_eq!(settle(Some(&old), Some(&old), new.clone(), false), new);
+        assert_eq!(settle(None, None, old.clone(), false), old);
     }
 
     #[test]

@@ -143,7 +143,8 @@ fn what_a_replica_took_over_is_listed_once_everybody_knows() {
 #[test]
 fn closing_waits_for_no_node_that_is_away() {
     let mut nodes = Nodes::start();
-    let process = open(&format!("{}?request_timeout=8s&connect_timeout=15s", nodes.url())).unwrap();
+    let process =
+        open(&format!("{}?request_timeout=60s&connect_timeout=60s", nodes.url())).unwrap();
     let (held, _) = process.take(&nodes.name_in(1, "a"), Mode::Exclusive);
     process.take(&nodes.name_in(0, "a"), Mode::Exclusive);
     nodes.nodes[1].kill();
@@ -156,8 +157,8 @@ fn closing_waits_for_no_node_that_is_away() {
         assert!(!leaving.is_finished(), "nobody takes the place of the node");
         let began = Instant::now();
         process.wait(process.engine.close());
-        // An answer may take eight seconds.
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        // An answer may take a minute.
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
         leaving.join().unwrap();
     });
 }

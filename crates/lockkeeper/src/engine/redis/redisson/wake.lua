@@ -1,4 +1,5 @@
--- Wakes whoever listens to a channel.
+-- Wakes whoever listens to a channel. Where this user may not publish, what was freed is free all
+-- the same, and waiters look by themselves.
 local function wake(channel, message)
-  redis.call('PUBLISH', channel, message)
+  redis.pcall('PUBLISH', channel, message)
 end

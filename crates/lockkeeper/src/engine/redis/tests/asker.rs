@@ -1,6 +1,7 @@
 //! Asks about places at their time, as the keeper does.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -22,12 +23,29 @@ pub(super) struct Asker {
     asks: Mutex<BTreeMap<ClaimId, AskAt>>,
     changed: Notify,
     tell: Mutex<Sender<Event>>,
+    /// Nobody asks by themselves: see [`Asker::by_word_alone`].
+    deaf: AtomicBool,
 }
+
+/// What is so near is a word: the engine says to ask after a moment.
+const WORD: Duration = Duration::from_millis(200);
 
 impl Asker {
     pub(super) fn new(clock: Clock, tell: Sender<Event>) -> Arc<Self> {
         let (asks, changed) = (Mutex::default(), Notify::new());
-        Arc::new(Self { clock, asks, changed, tell: Mutex::new(tell) })
+        let deaf = AtomicBool::new(false);
+        Arc::new(Self { clock, asks, changed, tell: Mutex::new(tell), deaf })
+    }
+
+    /// From now on claims are asked about when the engine has heard something, and never because
+    /// time has gone by.
+    pub(super) fn by_word_alone(&self) {
+        self.deaf.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether nobody asks at that time.
+    fn is_left_out(&self, at: Ticks) -> bool {
+        self.deaf.load(Ordering::SeqCst) && at > self.clock.now().plus(WORD)
     }
 
     fn asks(&self) -> MutexGuard<'_, BTreeMap<ClaimId, AskAt>> {
@@ -39,7 +57,9 @@ impl Asker {
         match event {
             Event::AskAt { claim, at } if at <= self.clock.now() => self.note(claim, Some(at)),
             Event::AskAt { claim, at } => {
-                self.asks().entry(claim).or_default().told(at);
+                if !self.is_left_out(at) {
+                    self.asks().entry(claim).or_default().told(at);
+                }
                 self.changed.notify_one();
                 self.tell(event);
             }
@@ -66,7 +86,7 @@ impl Asker {
     }
 
     fn note(&self, claim: ClaimId, at: Option<Ticks>) {
-        let now = self.clock.now();
+        let (now, at) = (self.clock.now(), at.filter(|at| !self.is_left_out(*at)));
         self.asks().entry(claim).or_default().answered(now, at);
         self.changed.notify_one();
     }

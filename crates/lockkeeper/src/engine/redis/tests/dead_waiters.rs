@@ -22,10 +22,7 @@ fn d10_a_dead_waiter_costs_one_claim_lease() {
     // when it is over.
     three.granted(claim.id);
     let waited = before.elapsed();
-    assert!(
-        waited >= Duration::from_millis(1990) && waited < Duration::from_millis(4500),
-        "{waited:?}"
-    );
+    assert!(waited >= Duration::from_millis(1990) && waited < held.ttl / 2, "{waited:?}");
 }
 
 #[test]
@@ -34,7 +31,7 @@ fn r11_dead_waiters_in_a_row_cost_one_claim_lease_together() {
     let (one, living) = (Process::of(&server), Process::of(&server));
     let dead: Vec<_> = (0..6).map(|_| Process::of(&server)).collect();
     let (held, _) = one.take("a", Mode::Exclusive);
-    for dead in &dead {
+    for dead in dead.iter().cycle().take(90) {
         dead.queue("a", Mode::Exclusive);
     }
     let claim = living.queue("a", Mode::Exclusive);
@@ -44,8 +41,11 @@ fn r11_dead_waiters_in_a_row_cost_one_claim_lease_together() {
     one.release(held.id);
     living.granted(claim.id);
     let waited = before.elapsed();
-    // One claim lease each would be 12 s.
-    assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_secs(6), "{waited:?}");
+    // One claim lease each would be 180 s.
+    assert!(
+        waited >= Duration::from_millis(1990) && waited < Duration::from_secs(90),
+        "{waited:?}"
+    );
 }
 
 /// How many processes listen.
@@ -68,7 +68,7 @@ fn r11_who_joins_while_a_dead_one_has_its_claim_lease_comes_when_that_is_over() 
         let (one, dead, living) =
             (Process::of(&server), Process::of(&server), Process::of(&server));
         let (held, _) = one.take("a", Mode::Exclusive);
-        for _ in 0..10 {
+        for _ in 0..90 {
             dead.queue("a", Mode::Exclusive);
         }
         dead.die();
@@ -79,9 +79,9 @@ fn r11_who_joins_while_a_dead_one_has_its_claim_lease_comes_when_that_is_over() 
         let claim = living.queue("a", Mode::Exclusive);
         living.granted(claim.id);
         let waited = before.elapsed();
-        // One claim lease each would be 20 s.
+        // One claim lease each would be 180 s.
         assert!(
-            waited >= Duration::from_millis(1990) && waited < Duration::from_secs(10),
+            waited >= Duration::from_millis(1990) && waited < Duration::from_secs(90),
             "joins after {joins_after:?}: {waited:?}"
         );
     }
@@ -104,8 +104,11 @@ fn r11_more_dead_waiters_than_one_script_asks_cost_half_a_second_more_and_not_a_
     let claim = living.queue("a", Mode::Exclusive);
     living.granted(claim.id);
     let waited = before.elapsed();
-    // Five questions. One claim lease for each of them would be 10 s, and one for each place 2,400.
-    assert!(waited >= Duration::from_millis(3990) && waited < Duration::from_secs(8), "{waited:?}");
+    // Five questions. One claim lease for each place would be 2,400 s.
+    assert!(
+        waited >= Duration::from_millis(3990) && waited < Duration::from_secs(90),
+        "{waited:?}"
+    );
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn r11_dead_waiters_with_leases_of_a_second_cost_one_claim_lease_together() {
         claim
     };
     let (held, _) = one.take("a", Mode::Exclusive);
-    for _ in 0..30 {
+    for _ in 0..300 {
         short(&dead);
     }
     dead.die();
@@ -129,8 +132,8 @@ fn r11_dead_waiters_with_leases_of_a_second_cost_one_claim_lease_together() {
     let claim = short(&living);
     living.granted(claim.id);
     let waited = before.elapsed();
-    // A third of a second, and half of one for the question. One claim lease each would be 10 s.
-    assert!(waited >= Duration::from_millis(820) && waited < Duration::from_secs(5), "{waited:?}");
+    // A third of a second, and half of one for each question. One claim lease each would be 100 s.
+    assert!(waited >= Duration::from_millis(820) && waited < Duration::from_secs(50), "{waited:?}");
 }
 
 #[test]

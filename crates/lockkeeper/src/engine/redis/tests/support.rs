@@ -89,6 +89,11 @@ impl Process {
         Ok(process)
     }
 
+    /// From now on whoever waits here is woken by words alone, and by no time that has gone by.
+    pub(in crate::engine) fn by_word_alone(&self) {
+        self.asker.by_word_alone();
+    }
+
     pub(in crate::engine) fn wait<T>(&self, answer: Answer<T>) -> T {
         match answer {
             Answer::Now(value) => value,

@@ -22,8 +22,8 @@ const IN_TIME: Duration = Duration::from_secs(5);
 /// More than that take too long for a test.
 const STATES_MOST: usize = 600_000;
 
-/// Where a search ends that is not asked to go on: `cargo xtask test --all` asks, in the stage
-/// `models`, by the variable [`WHOLE`].
+/// Where a search ends that is not asked to go on: `cargo xtask campaign models` asks, by the
+/// variable [`WHOLE`].
 const STATES_BRIEFLY: usize = 10_000;
 const WHOLE: &str = "LOCKKEEPER_WHOLE_SEARCHES";
 

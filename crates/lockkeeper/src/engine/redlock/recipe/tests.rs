@@ -69,7 +69,7 @@ impl Claim {
     fn step(&mut self, event: Event) -> Vec<Action> {
         let mut out = Vec::new();
         self.machine.step(event, &mut out);
-        if matches!(event, Event::Ask { .. } | Event::Renew { .. }) {
+        if matches!(event, Event::Ask { .. } | Event::Renew { .. } | Event::Leave { .. }) {
             self.round += 1;
         }
         out
@@ -385,6 +385,8 @@ fn a_release_asks_all_and_a_majority_is_enough() {
     claim.says(at(6), 2, Verb::Give, Said::Gave);
     let done = claim.says(at(6), 0, Verb::Give, Said::Gave);
     assert_eq!(outcome(&done), Some(Outcome::Freed));
+    // The time of an earlier question is none for this one.
+    assert_eq!(claim.step(Event::Due { now: at(100), round: 1 }), []);
     // Asked again, it is asked of those alone that did not answer.
     assert_eq!(sent(&claim.step(Event::Leave { now: at(9) }), Verb::Give), [1]);
     // Nothing of it is asked for any more.
@@ -397,6 +399,7 @@ fn what_a_minority_may_keep_of_a_claim_that_left_keeps_nobody_waiting() {
     claim.asked(&[yes(), other(40)]);
     claim.due(at(100));
     claim.step(Event::Leave { now: at(200) });
+    assert_eq!(claim.step(Event::Due { now: at(200), round: 1 }), [], "that was for the question");
     let done = claim.says(at(201), 0, Verb::Give, Said::Gave);
     assert_eq!(outcome(&done), Some(Outcome::Freed), "the third never answered");
     let mut claim = Claim::new(3, false);

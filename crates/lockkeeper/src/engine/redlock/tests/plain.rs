@@ -1,7 +1,7 @@
 //! The layout of redsync, node-redlock and RedLock.net, against the very commands of theirs.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::super::plain::{Others, Plain, Request};
 use super::super::recipe::{Said, Verb};
@@ -90,17 +90,15 @@ fn plain_waits_for_a_foreign_majority_and_is_woken_by_its_release() {
         };
         assert_eq!(holder.label.as_deref(), Some("theirs"));
         assert_eq!(holder.ends == Some(Ends::Never), set[0] == "SETNX", "{holder:?}");
+        process.by_word_alone();
         let waiting = claim(&process, "a");
         process.queue_claim(&waiting);
-        let since = Instant::now();
         for server in &quorum.0[..2] {
             assert_eq!(server.command(&["EVAL", RELEASE, "1", "a", "theirs"]), ["1"]);
         }
         process.event("a wake-up", |event| {
             matches!(event, Event::Wake { claim } if *claim == waiting.id).then_some(())
         });
-        // By itself it looks after five seconds.
-        assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
         granted(process.attempt_until(&waiting));
         assert!(matches!(process.release(waiting.id), End::Freed));
         until("it is free", || values(&quorum, "a")[..2] == ["(nil)", "(nil)"]);
@@ -117,6 +115,7 @@ fn r10_a_plain_waiter_is_woken_by_members_that_it_reached_again() {
     let (held, waiting) = (long(&one), long(&two));
     granted(one.attempt(&held));
     until("all have it", || values(&proxied.quorum, "a").iter().all(|value| value.len() == 32));
+    two.by_word_alone();
     two.queue_claim(&waiting);
     // What was read over a connection that is gone is told to nobody.
     for proxy in &proxied.proxies[..2] {
@@ -127,7 +126,6 @@ fn r10_a_plain_waiter_is_woken_by_members_that_it_reached_again() {
             proxy.accepted() > before && !two.engine.describe().warnings.iter().any(down)
         });
     }
-    let since = Instant::now();
     assert!(matches!(one.release(held.id), End::Freed));
     two.event("a wake-up", |event| match event {
         Event::Wake { claim } | Event::Granted { claim, .. } => {
@@ -135,8 +133,6 @@ fn r10_a_plain_waiter_is_woken_by_members_that_it_reached_again() {
         }
         _ => None,
     });
-    // By itself it looks after five seconds.
-    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
     granted(two.attempt_until(&waiting));
 }
 
