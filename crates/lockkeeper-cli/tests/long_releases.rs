@@ -142,7 +142,7 @@ fn with(url: &str, options: &Layout) -> String {
 /// Both orders, on one engine.
 fn every_layout(scheme: &str) {
     let older = std::env::var("LOCKKEEPER_OLDER").expect(
-        "LOCKKEEPER_OLDER names no program: `cargo xtask campaign releases` builds the older release",
+        "LOCKKEEPER_OLDER names no program: `cargo xtask campaign releases` builds the older one",
     );
     let place = Place::new();
     let engine = Registration::of(scheme).unwrap();

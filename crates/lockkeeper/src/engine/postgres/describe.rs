@@ -36,8 +36,8 @@ pub(super) fn describe(options: &PostgresOptions, facts: Option<&Facts>) -> Desc
         .to_owned(),
         standby.to_owned(),
         "a restore of an older backup, or rows that somebody else changes".to_owned(),
-        "tokens: data loss together with a clock that was set back, or that of a standby, once it is \
-         promoted, that is behind"
+        "tokens: data loss together with a clock that was set back, or with that of a standby, \
+         now promoted, which is behind"
             .to_owned(),
     ];
     about.server = format!("PostgreSQL at {}", options.at());
