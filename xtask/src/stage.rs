@@ -14,6 +14,7 @@ use crate::project::show;
 use crate::runner::again::{self, Judged};
 use crate::runner::{self, Job};
 use crate::sandbox::Sandbox;
+use crate::test::TIMED;
 
 /// One part of `cargo xtask test`, `lint` or `campaign`.
 pub struct Stage {
@@ -41,6 +42,8 @@ pub struct Workshop {
     notes: RefCell<Vec<String>>,
     /// How many tests failed in those closing lines and passed later.
     rescued: Cell<u64>,
+    /// How many tests were left out that take time.
+    left_out: Cell<u64>,
     /// What passed at its second try.
     flaky: RefCell<Vec<String>>,
     /// What passed with no other test in its process.
@@ -72,6 +75,7 @@ impl Workshop {
             why: RefCell::default(),
             notes: RefCell::default(),
             rescued: Cell::default(),
+            left_out: Cell::default(),
             flaky: RefCell::default(),
             alone: RefCell::default(),
             limit,
@@ -91,9 +95,10 @@ impl Workshop {
         self.notes.borrow_mut().push(text);
     }
 
-    /// How many tests the runners that ran until now did not choose.
+    /// How many tests the programs did not run until now that were to leave out those that take
+    /// time.
     pub fn left_out(&self) -> u64 {
-        closing::sum(&self.closing.borrow()).filtered
+        self.left_out.get()
     }
 
     /// Keeps all of a failure for the end; answers its first line, which the table has.
@@ -176,6 +181,10 @@ impl Workshop {
         runner::run(jobs, seats, &self.sandbox, &over, |done| {
             _ = done.print(&mut io::stdout());
             self.notes.borrow_mut().extend(done.verdict.not_tried.iter().cloned());
+            if done.job.options.iter().any(|option| option == TIMED) {
+                let more = closing::sum(&done.verdict.closing).filtered;
+                self.left_out.set(self.left_out.get() + more);
+            }
             if done.verdict.outcome.is_ok() {
                 self.keep(done.verdict.closing, Vec::new());
             } else {

@@ -107,7 +107,7 @@ pub fn seats() -> usize {
 
 /// Tests that take time by a clock have names that begin so: on a machine that is slow they fail
 /// without a fault. They run in the campaign, and these are the options of either.
-const TIMED: &str = "timed_";
+pub const TIMED: &str = "timed_";
 
 fn tests(workshop: &Workshop) -> Outcome {
     let programs = programs(workshop)?;

@@ -98,8 +98,19 @@ pub(super) async fn tables(conn: &Conn) -> Result<(String, bool)> {
         // An index that is missing is not made here: on a large table nobody could write meanwhile.
         Ok(row) => row,
         Err(broken) if options.makes() && broken.missing => {
-            make().await?;
-            ask().await.map_err(|broken| broken.error)?
+            // Others make them as well, one after the other, and nobody waits for long for a lock:
+            // whoever comes later finds them. Whoever dials has a limit for all of this.
+            loop {
+                let made = make().await;
+                match ask().await {
+                    Ok(row) => break row,
+                    Err(broken) if !broken.missing => return Err(broken.error),
+                    Err(_) => made.or_else(|error| match error.is_temporary() {
+                        true => Ok(()),
+                        false => Err(error),
+                    })?,
+                }
+            }
         }
         Err(broken) => return Err(broken.error),
     };

@@ -92,6 +92,9 @@ struct Asking {
     pushed: Option<Pushed>,
     /// A question for a sign of life came while its answer was on its way.
     questioned: bool,
+    /// What it held when it was asked again how it stands: renewed for as long as nothing else is
+    /// known.
+    was: Option<Held>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -174,7 +177,10 @@ impl Claims {
         hold: Option<HoldId>,
     ) {
         if !matches!(self.claims.get(&claim.id), Some(Entry::Asking(_))) {
-            let known = matches!(self.claims.get(&claim.id), Some(Entry::Held(_)));
+            let was = match self.claims.get(&claim.id) {
+                Some(Entry::Held(held)) => Some(held.clone()),
+                _ => None,
+            };
             let mut since = self.server(now).unwrap_or(0);
             if let Some(Entry::Held(held)) = hold.and_then(|hold| self.claims.get_mut(&hold)) {
                 since = since.max(held.converting + 1);
@@ -194,12 +200,13 @@ impl Claims {
                 in_flight: 0,
                 doubtful: false,
                 stood: false,
-                sent_before: known,
+                sent_before: was.is_some(),
                 leaving: false,
                 not_after: 0,
                 waits: micros(self.rules.request_timeout),
                 pushed: None,
                 questioned: false,
+                was,
             };
             self.claims.insert(claim.id, Entry::Asking(Box::new(asking)));
         }
@@ -298,7 +305,7 @@ impl Claims {
                 let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else {
                     return Verdict::Tell(Attempt::Busy(None));
                 };
-                (asking.in_line, asking.stood) = (true, true);
+                (asking.in_line, asking.stood, asking.was) = (true, true, None);
                 let told = ask_at(now, turn, rest, asking.asked.place.ttl);
                 let ask_at = if was_pushed || questioned {
                     // As of a push that is read so late: a reason to ask, and at once.
@@ -494,16 +501,17 @@ impl Claims {
             }
             return;
         }
+        let was = asking.was.as_ref();
         let held = Held {
             kind: asking.asked.kind,
             name: asking.name.clone(),
             ttl: place.ttl,
             delay: place.delay,
             number,
-            refuse: asking.refuse(),
-            converting: 0,
-            converted: None,
-            stated: false,
+            refuse: asking.refuse().max(was.map_or(0, |was| was.refuse)),
+            converting: was.map_or(0, |was| was.converting),
+            converted: was.and_then(|was| was.converted),
+            stated: was.is_some_and(|was| was.stated),
         };
         self.claims.insert(id, Entry::Held(held));
     }
@@ -518,6 +526,8 @@ impl Claims {
         );
         if !copy {
             self.forget(id);
+        } else if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) {
+            asking.was = None;
         }
     }
 }

@@ -38,6 +38,9 @@ pub(super) fn describe(options: &Options, facts: Option<&Facts>) -> Description 
          until its deadline"
             .to_owned(),
         "clients with different values of session_timeout, when the server restarts".to_owned(),
+        "something between client and server that ends the connection for the server alone: the \
+         lock is free at once, while its holder goes on until its deadline"
+            .to_owned(),
         "anybody who may call pg_terminate_backend: the locks of that connection are free at once"
             .to_owned(),
         "a statement that waits for all snapshots (CREATE INDEX CONCURRENTLY) under such a lock, \

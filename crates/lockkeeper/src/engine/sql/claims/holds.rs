@@ -32,16 +32,17 @@ impl Claims {
 
     /// What renews a lease; `None` when there is no such hold.
     pub(in crate::engine) fn renewal(&self, lease: LeaseId) -> Option<Renewing> {
-        match self.claims.get(&ClaimId(lease.0))? {
-            Entry::Held(held) => Some(Renewing {
-                kind: held.kind,
-                name: held.name.clone(),
-                ttl: held.ttl,
-                delay: held.delay,
-                number: held.number,
-            }),
-            Entry::Asking(_) => None,
-        }
+        let held = match self.claims.get(&ClaimId(lease.0))? {
+            Entry::Held(held) => held,
+            Entry::Asking(asking) => asking.was.as_ref()?,
+        };
+        Some(Renewing {
+            kind: held.kind,
+            name: held.name.clone(),
+            ttl: held.ttl,
+            delay: held.delay,
+            number: held.number,
+        })
     }
 
     /// The number with which a claim holds; `None` when it does not.
@@ -68,9 +69,13 @@ impl Claims {
     /// A renewal was answered with this number. It is greater than the one that we know where the
     /// claim lost its hold meanwhile and a copy of its request got it again (R7).
     pub(in crate::engine) fn renewed(&mut self, id: ClaimId, number: u64) {
-        if let Some(Entry::Held(held)) = self.claims.get_mut(&id) {
-            held.number = held.number.max(number);
-        }
+        let held = match self.claims.get_mut(&id) {
+            Some(Entry::Held(held)) => Some(held),
+            Some(Entry::Asking(asking)) => asking.was.as_mut(),
+            None => None,
+        };
+        let Some(held) = held else { return };
+        held.number = held.number.max(number);
     }
 
     /// It is over, and the server knows.

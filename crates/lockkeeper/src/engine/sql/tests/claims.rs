@@ -150,3 +150,31 @@ fn r10_a_push_that_overtook_its_answer_is_dated_by_that_answer_however_long_noth
         assert!((later(idle)..=later(idle + 1)).contains(&since), "{idle} ms: {since:?}");
     }
 }
+
+#[test]
+fn r2_a_hold_that_is_asked_about_is_renewed_meanwhile_and_stays_what_it_was() {
+    let mut claims = claims();
+    let claim = claim(Mode::Exclusive);
+    let id = claim.id;
+    let granted = |number| Reply::Granted { number, lease: 30_000_000 };
+    claims.ask(NOW, &claim, Line::Join, None);
+    claims.request(NOW, id).expect("it is wanted");
+    claims.answered(NOW, NOW, id, 7, granted(3));
+    claims.give_out(id);
+    // Its caller asks how it stands, or comes back from a wait that was granted just then.
+    claims.ask(NOW, &claim, Line::Join, None);
+    claims.request(NOW, id).expect("it is wanted");
+    let renewing = claims.renewal(id.into()).expect("it holds, as far as anybody knows");
+    assert_eq!((renewing.number, &renewing.name), (3, &claim.name));
+    claims.renewed(id, 4);
+    assert_eq!(claims.renewal(id.into()).map(|renewing| renewing.number), Some(4));
+    let verdict = claims.answered(NOW, NOW, id, 7, granted(3));
+    assert!(matches!(verdict, Verdict::Tell(Attempt::Granted(_))), "{verdict:?}");
+    assert!(claims.is_stated(id), "its statement may still keep the lock");
+    // Where the answer says that it is gone, it is.
+    claims.ask(NOW, &claim, Line::Join, None);
+    claims.request(NOW, id).expect("it is wanted");
+    let reply = Reply::InLine { ahead: 0, rest: 1_000_000, holder: None, turn: Some(0) };
+    claims.answered(NOW, NOW, id, 8, reply);
+    assert!(claims.renewal(id.into()).is_none());
+}
