@@ -88,6 +88,9 @@ fn breaks(options: &RedlockOptions) -> Vec<String> {
              a majority for all of them",
             options.members.len()
         ),
+        "a majority that restarts without its data at once, where clients differ in max_ttl, or \
+         one's time of day is set forward meanwhile"
+            .to_owned(),
     ]
 }
 
