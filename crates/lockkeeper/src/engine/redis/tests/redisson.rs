@@ -182,6 +182,22 @@ fn rfairlock_keeps_our_place_when_java_clients_before_it_acquire_and_theirs_when
 }
 
 #[test]
+fn a_release_by_a_user_that_may_not_publish_is_done_and_told_so() {
+    let server = RedisServer::start();
+    server.command(&["ACL", "SETUSER", "ann", "on", ">pw", "~*", "resetchannels", "+@all"]);
+    for lock in [RedissonLock::Plain, RedissonLock::Fair] {
+        let mut options = redisson(&server, lock);
+        (options.user, options.password) =
+            (Some("ann".into()), Some(crate::open::url::Secret::new("pw")));
+        let process = Process::with(options);
+        let (held, _) = process.take("a", Mode::Exclusive);
+        let end = process.release(held.id);
+        assert!(matches!(end, End::Freed), "{lock:?}: {end:?}");
+        assert_eq!(server.command(&["EXISTS", "a"]), ["0"]);
+    }
+}
+
+#[test]
 fn a_forced_release_of_an_rfairlock_wakes_the_head_of_its_line() {
     let server = RedisServer::start();
     let (one, two) = (
