@@ -218,6 +218,9 @@ impl Quorum {
         let mut stepped = Stepped::default();
         let mut state = self.state();
         let Some(entry) = state.claims.get_mut(&id) else { return stepped };
+        if matches!(event, Step::Leave { .. }) {
+            entry.leaving = true;
+        }
         if matches!(event, Step::Renew { .. } | Step::Back { .. }) {
             // Its caller has it, and waits no more: what restores it is not late because of that.
             entry.claim.give_up = None;

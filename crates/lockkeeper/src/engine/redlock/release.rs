@@ -87,12 +87,11 @@ impl Quorum {
 
     /// The same, with how many heard of it. It is sent at once.
     fn give_back(self: &Arc<Self>, id: ClaimId) -> BoxFuture<(End, u64)> {
-        if let Some(entry) = self.state().claims.get_mut(&id) {
-            entry.leaving = true;
-        } else {
+        let stepped = self.step(id, Step::Leave { now: self.context.clock.now() });
+        // Nothing is known of it, perhaps since this moment: what was left behind is gone.
+        if stepped.due.is_none() {
             return Box::pin(std::future::ready((End::NotOurs, 0)));
         }
-        let stepped = self.step(id, Step::Leave { now: self.context.clock.now() });
         let quorum = self.clone();
         Box::pin(async move {
             let end = match quorum.follow(id, stepped).await {
