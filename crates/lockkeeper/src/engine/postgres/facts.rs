@@ -102,13 +102,11 @@ pub(super) async fn tables(conn: &Conn) -> Result<(String, bool)> {
             // whoever comes later finds them. Whoever dials has a limit for all of this.
             loop {
                 let made = make().await;
-                match ask().await {
-                    Ok(row) => break row,
-                    Err(broken) if !broken.missing => return Err(broken.error),
-                    Err(_) => made.or_else(|error| match error.is_temporary() {
-                        true => Ok(()),
-                        false => Err(error),
-                    })?,
+                match (ask().await, made) {
+                    (Ok(row), _) => break row,
+                    (Err(broken), _) if !broken.missing => return Err(broken.error),
+                    (_, Err(error)) if !error.is_temporary() => return Err(error),
+                    _ => {}
                 }
             }
         }

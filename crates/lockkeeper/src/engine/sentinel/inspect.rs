@@ -1,7 +1,6 @@
 //! The clocks of the servers: a replica that takes its master's place counts leases, and makes
 //! numbers, by its own.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use super::resolve::Sentinels;
 use crate::engine::redis::client::pipe::{Broken, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::stream;
-use crate::engine::redis::client::wire::either;
+use crate::engine::redis::client::wire::{driven, either};
 use crate::engine::redis::options::{Address, RedisOptions};
 use crate::words::clock::unix_us;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -96,8 +95,7 @@ impl Sentinels {
         let stream = stream::open(&options, |_| ()).await?.stream;
         let (pipe, driver) =
             Pipe::new(stream, options.request_timeout, Arc::new(|_, _: Vec<Value>| {}));
-        let asked = pin!(ask_time(&pipe, &options));
-        either(asked, driver).await.unwrap_or_else(|why| Err(errors::away(at, why)))
+        driven(ask_time(&pipe, &options), driver).await
     }
 }
 

@@ -13,7 +13,7 @@ use super::errors;
 use super::options::SentinelOptions;
 use crate::engine::redis::client::pipe::{Broken, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
-use crate::engine::redis::client::wire::either;
+use crate::engine::redis::client::wire::{driven, either};
 use crate::engine::redis::options::Address;
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
@@ -164,10 +164,7 @@ impl Node {
         });
         let (pipe, driver) = Pipe::new(stream, options.master.request_timeout, hear);
         let mut driver = Box::pin(driver);
-        match either(self.hello(&pipe, options, label), &mut driver).await {
-            Ok(done) => done?,
-            Err(why) => return Err(errors::away(&self.at, why)),
-        }
+        driven(self.hello(&pipe, options, label), &mut driver).await?;
         Ok((pipe, driver))
     }
 

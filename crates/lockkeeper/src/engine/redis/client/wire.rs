@@ -205,15 +205,7 @@ impl Link {
         let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
         let mut driver = Box::pin(self.clone().unless_moved(at, pipe.clone(), driver));
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
-        let mut hello = pin!(self.hello(&pipe, &channels));
-        let facts = match either(hello.as_mut(), &mut driver).await {
-            Ok(facts) => facts?,
-            // What it said before it ended is the reason, if it said anything.
-            Err(why) => match poll_fn(|cx| Poll::Ready(hello.as_mut().poll(cx))).await {
-                Poll::Ready(Err(error)) => return Err(error),
-                _ => return Err(self.no_welcome(&why)),
-            },
-        };
+        let facts = driven(self.hello(&pipe, &channels), &mut driver).await?;
         {
             let mut state = self.lock();
             if state.closed {
@@ -458,6 +450,19 @@ fn is_readonly(text: &str) -> bool {
     // Before version 7 a script's error is told inside another one.
     let in_script = || text.starts_with("ERR Error running script") && text.contains(REFUSED);
     text.starts_with(REFUSED) || in_script()
+}
+
+/// What is asked over a connection, which is driven meanwhile. What the server said before the
+/// connection ended counts; whoever waits for more is told by the driver why it ended.
+pub(in crate::engine) async fn driven<T>(
+    asked: impl Future<Output = T>,
+    driver: impl Future<Output = String>,
+) -> T {
+    let mut asked = pin!(asked);
+    match either(asked.as_mut(), driver).await {
+        Ok(done) => done,
+        Err(_) => asked.await,
+    }
 }
 
 /// Whichever is ready first.
