@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 /// How long the thread sleeps that only sleeps.
 const NAP: Duration = Duration::from_millis(20);
 
-/// When it woke, and by how much it was late, for each nap that was longer than any before it since
-/// the machine was asked last.
+/// When it woke, and by how much it was late, for each nap after which no longer one came.
 static LATE: Mutex<Vec<(Instant, Duration)>> = Mutex::new(Vec::new());
 
 /// From now on a thread only sleeps, and notes by how much it is late.

@@ -12,9 +12,8 @@ use crate::closing::{self, Sum};
 use crate::interrupt;
 use crate::project::show;
 use crate::runner::again::{self, Judged};
-use crate::runner::{self, Job};
+use crate::runner::{self, Job, TIMED};
 use crate::sandbox::Sandbox;
-use crate::test::TIMED;
 
 /// One part of `cargo xtask test`, `lint` or `campaign`.
 pub struct Stage {

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use crate::packages::ensure;
 use crate::project::{IntegrationTest, cargo, integration_tests, is_root};
-use crate::runner::Job;
 use crate::runner::list::{self, Kind, Program};
 use crate::runner::weights::weight;
+use crate::runner::{Job, TIMED};
 use crate::stage::{HANGS, Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
 use crate::{Outcome, closing, known};
@@ -104,10 +104,6 @@ pub fn seats() -> usize {
     const MOST: usize = 16;
     thread::available_parallelism().map_or(2, usize::from).saturating_mul(2).min(MOST)
 }
-
-/// Tests that take time by a clock have names that begin so: on a machine that is slow they fail
-/// without a fault. They run in the campaign, and these are the options of either.
-pub const TIMED: &str = "timed_";
 
 fn tests(workshop: &Workshop) -> Outcome {
     let programs = programs(workshop)?;

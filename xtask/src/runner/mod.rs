@@ -24,6 +24,10 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// only a hang takes. Our own tests leave what would never end by itself.
 const GRACE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 300 });
 
+/// Tests that take time by a clock have names that begin so: on a machine that is slow they fail
+/// without a fault. The gate leaves them out, and the campaign runs them.
+pub const TIMED: &str = "timed_";
+
 /// Whether what runs has to be ended.
 pub type Over<'a> = &'a (dyn Fn() -> bool + Sync);
 
