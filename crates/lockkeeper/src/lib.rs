@@ -155,6 +155,9 @@ mod words;
 pub use engine::file::direct;
 #[cfg(feature = "redis")]
 pub use engine::redis::fenced::FencedKeys;
+#[cfg(feature = "redlock")]
+#[doc(hidden)]
+pub use engine::redlock::laboratory as redlock_laboratory;
 pub use open::locks::{Builder, Closed, Locks, default_directory};
 pub use open::{config, url};
 pub use primitives::acquire::{Acquire, Acquired, TryAcquire, TryAcquired};

@@ -226,6 +226,8 @@ pub enum End {
     Freed,
     /// It was not ours (any more); nothing was touched.
     NotOurs,
+    /// It was ours, and some of what made it so had gone before; the rest is gone now.
+    Gone(Lost),
     /// It is not known; the keeper asks again until the lease would be over (R4).
     Unknown(Error),
 }

@@ -424,10 +424,7 @@ impl Keeper {
         for (hold, answer) in open {
             let left = end.since(self.clock.now());
             match self.within(left, answer).await {
-                Some(Ok(entry::release::Told {
-                    end: crate::engine::End::Freed | crate::engine::End::NotOurs,
-                    ..
-                })) => {}
+                Some(Ok(told)) if !matches!(told.end, crate::engine::End::Unknown(_)) => {}
                 _ => unknown.push(hold),
             }
         }

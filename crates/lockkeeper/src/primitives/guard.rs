@@ -213,6 +213,7 @@ fn released(told: Told) -> Released {
         End::Freed => Released::Clean,
         End::NotOurs if told.over => Released::AlreadyLost(Lost::Expired),
         End::NotOurs => Released::NotOurs,
+        End::Gone(why) => Released::AlreadyLost(why),
         End::Unknown(error) => Released::Unknown(error),
     }
 }

@@ -49,7 +49,22 @@ impl std::fmt::Debug for Clock {
 #[derive(Clone)]
 enum Source {
     Real(Arc<Real>),
+    Steady(Steady),
     Virtual(Arc<Virtual>),
+}
+
+/// Readings of a start, from which the slower of two clocks counts.
+#[derive(Clone, Copy)]
+struct Steady {
+    boot: u64,
+    raw: u64,
+}
+
+impl Steady {
+    fn at(self, boot: u64, raw: u64) -> Ticks {
+        let slower = boot.saturating_sub(self.boot).min(raw.saturating_sub(self.raw));
+        Ticks(self.boot.saturating_add(slower))
+    }
 }
 
 #[derive(Default)]
@@ -111,7 +126,34 @@ impl Clock {
                 clock.ahead.store(last.ticks.saturating_sub(last.boot), Ordering::Relaxed);
                 now
             }
+            Source::Steady(since) => {
+                since.at(read(ClockId::CLOCK_BOOTTIME), read(ClockId::CLOCK_MONOTONIC_RAW))
+            }
             Source::Virtual(clock) => Ticks(clock.at.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// The clock that waits, proposed numbers and `not_after` are counted on (R1): the slower of
+    /// `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC_RAW`, whatever the time of day does. Where a deadline
+    /// must not be late, these must not be early. Its readings say nothing about those of
+    /// [`Clock::now`].
+    #[cfg(feature = "redlock")]
+    pub(crate) fn steady(&self) -> Self {
+        match &self.0 {
+            Source::Real(_) => {
+                let (boot, raw, _) = read_clocks();
+                Self(Source::Steady(Steady { boot, raw }))
+            }
+            Source::Steady(_) | Source::Virtual(_) => self.clone(),
+        }
+    }
+
+    /// Sets the time of day forward, as far as this clock sees it.
+    #[cfg(all(test, feature = "redlock"))]
+    pub(crate) fn step_time_of_day(&self, by: Duration) {
+        if let Source::Real(clock) = &self.0 {
+            let mut last = clock.last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.ticks = last.ticks.saturating_add(nanos(by));
         }
     }
 
@@ -126,7 +168,7 @@ impl Clock {
                 let ahead = clock.ahead.load(Ordering::Relaxed);
                 Ticks(read(ClockId::CLOCK_BOOTTIME).saturating_add(ahead))
             }
-            Source::Virtual(_) => self.now(),
+            Source::Steady(_) | Source::Virtual(_) => self.now(),
         }
     }
 
@@ -199,6 +241,21 @@ mod tests {
         );
         assert_eq!(last.advance(113, 127, 11), Ticks(4_031), "a step back does not");
         assert_eq!(last.advance(120, 130, 18), Ticks(4_038), "and time goes on from there");
+    }
+
+    #[cfg(feature = "redlock")]
+    #[test]
+    fn r1_waits_count_on_the_slower_clock_and_never_on_the_time_of_day() {
+        let since = Steady { boot: 100, raw: 7 };
+        assert_eq!(since.at(110, 12), Ticks(105), "raw is slower");
+        assert_eq!(since.at(112, 90), Ticks(112), "boot is");
+        assert_eq!(since.at(90, 5), Ticks(100), "never before the start");
+        let clock = Clock::real();
+        let steady = clock.steady();
+        let (before, hour) = (clock.now(), Duration::from_secs(3_600));
+        clock.step_time_of_day(hour);
+        assert!(clock.now().since(before) >= hour, "a deadline is over");
+        assert!(steady.now() <= clock.steady().now(), "it stands where one stands that begins now");
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Inner {
         if self.claims().get(&id).is_some_and(|halves| halves.ended != [None, None]) {
             return match self.end(id).await {
                 End::Unknown(error) => Attempt::Unknown(error),
-                End::Freed | End::NotOurs => Attempt::Unknown(lost()),
+                End::Freed | End::NotOurs | End::Gone(_) => Attempt::Unknown(lost()),
             };
         }
         for side in [Old, New] {
@@ -182,7 +182,7 @@ impl Inner {
                 refused @ (Attempt::Busy(_) | Attempt::Failed(_)) => {
                     return match self.end(id).await {
                         End::Unknown(error) => Attempt::Unknown(error),
-                        End::Freed | End::NotOurs => refused,
+                        End::Freed | End::NotOurs | End::Gone(_) => refused,
                     };
                 }
             }
@@ -211,7 +211,7 @@ impl Inner {
                 // The other one was waited for too long. The claim stands again, without any half.
                 Some(Renewal::Gone(_)) | None => match self.end(claim.id).await {
                     End::Unknown(error) => return Attempt::Unknown(error),
-                    End::Freed | End::NotOurs => return Attempt::Unknown(lost()),
+                    End::Freed | End::NotOurs | End::Gone(_) => return Attempt::Unknown(lost()),
                 },
             }
         }

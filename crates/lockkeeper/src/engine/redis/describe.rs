@@ -29,7 +29,7 @@ pub(in crate::engine) struct Facts {
     fsync: Option<String>,
     max_memory: Option<u64>,
     eviction: Option<String>,
-    /// The fields `run`, `max_ttl` and `clock_skew` of [`RedisOptions::marker`].
+    /// The fields `run`, `layout` and `clock_skew` of [`RedisOptions::marker`].
     pub(in crate::engine) marker: [Option<String>; 3],
     /// The server's clock, with our reading from before it was asked.
     pub(in crate::engine) time: Option<(u64, Ticks)>,
@@ -79,9 +79,10 @@ impl Facts {
             }),
             replicas: field("connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0),
             loading: field("loading").is_some_and(|l| l == "1"),
+            // Below zero once the server's clock was set back; it is up all the same.
             uptime: field("uptime_in_seconds")
-                .and_then(|s| s.parse().ok())
-                .map(Duration::from_secs),
+                .and_then(|s| s.parse::<i64>().ok())
+                .map(|s| Duration::from_secs(u64::try_from(s).unwrap_or(0))),
             run_id: field("run_id"),
             append_only: field("aof_enabled").map(|a| a == "1"),
             fsync,

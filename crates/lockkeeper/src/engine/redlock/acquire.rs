@@ -61,7 +61,8 @@ pub(super) struct Entry {
     pub(super) seen: BTreeMap<usize, Seen>,
     /// Why a member gave no answer in this round.
     pub(super) errors: BTreeMap<usize, Error>,
-    /// Until when a member may still carry out a request whose answer was lost.
+    /// Until when a member may still carry out a request whose answer was lost, on the steady
+    /// clock.
     pub(super) doubts: BTreeMap<usize, Ticks>,
     /// How many requests are not answered.
     pub(super) in_flight: usize,
@@ -78,7 +79,7 @@ pub(super) struct Sent {
     pub(super) member: usize,
     pub(super) verb: Verb,
     pub(super) round: u64,
-    /// Until when the member carries it out.
+    /// Until when the member carries it out, on the steady clock.
     pub(super) in_time_until: Ticks,
 }
 
@@ -116,10 +117,11 @@ impl Quorum {
     /// A number above all that are known here, and not below the fastest member's clock (R7). What
     /// is proposed and refused is not known: askers must not drive the numbers ahead of the clocks.
     /// The second is that clock alone.
-    fn propose(&self, now: Ticks) -> (u64, u64) {
+    fn propose(&self) -> (u64, u64) {
         if self.options.plain.is_some() {
             return (0, 0);
         }
+        let now = self.steady.now();
         let fastest = self.members.iter().filter_map(|member| member.reached_us(now)).max();
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let clock = fastest.unwrap_or(0);
@@ -254,8 +256,11 @@ impl Quorum {
         (round, number): (u64, u64),
     ) -> Option<Flight> {
         let member = self.members.get(at)?;
-        let until = self.context.clock.now().plus(self.options.request_timeout);
-        let in_time_until = entry.claim.give_up.map_or(until, |at| at.min(until));
+        // Whoever is a member already has one voice.
+        let is_twin = self.is_twin(at);
+        let (now, within) = (self.context.clock.now(), self.options.request_timeout);
+        let within = entry.claim.give_up.map_or(within, |at| at.since(now).min(within));
+        let in_time_until = self.steady.now().plus(within);
         let (claim, ttl) = (entry.claim.id.to_string(), millis(entry.claim.ttl).to_string());
         let (number, keys) = (number.to_string(), entry.keys.to_vec());
         let shared = entry.claim.mode == Mode::Shared;
@@ -276,10 +281,10 @@ impl Quorum {
             (Verb::Take, None) => {
                 let not_after = member.not_after_us(in_time_until).to_string();
                 let who = entry.who.clone();
-                let (round, max_ttl) = (round.to_string(), millis(self.options.max_ttl));
+                let (round, wait) = (round.to_string(), millis(self.options.wait));
                 let mut arguments = vec![claim, round, ttl, not_after, who, number];
                 arguments.push(entry.machine.first().to_string());
-                arguments.extend([member.run(), max_ttl.to_string()]);
+                arguments.extend([member.run(), wait.to_string()]);
                 let script = if shared { Which::QuorumRead } else { Which::QuorumTake };
                 Call { script, keys: keys.into(), arguments: arguments.into() }
             }
@@ -299,6 +304,10 @@ impl Quorum {
                 Call { script, keys: keys.into(), arguments: arguments.into() }
             }
         };
+        if is_twin {
+            let nothing = std::future::ready(Heard::nothing());
+            return Some((Sent { member: at, verb, round, in_time_until }, Box::pin(nothing)));
+        }
         let started = member.link.start(&[call.by_name()]);
         let (quorum, id) = (self.clone(), entry.claim.id);
         let gives = matches!(verb, Verb::Give | Verb::Undo);
@@ -311,7 +320,7 @@ impl Quorum {
                 gives || !leaving
             };
             let Some(member) = quorum.members.get(at) else { return Heard::nothing() };
-            member.follow(started, &call, quorum.options.max_ttl, wanted).await
+            member.follow(started, &call, quorum.options.wait, wanted).await
         };
         Some((Sent { member: at, verb, round, in_time_until }, Box::pin(flight)))
     }
@@ -367,7 +376,10 @@ impl Quorum {
                     return Attempt::Failed(Error::new(ErrorKind::Lost, text));
                 }
                 // It is being given back.
-                Outcome::Renewed { .. } | Outcome::Freed | Outcome::NotOurs => {
+                Outcome::Renewed { .. }
+                | Outcome::Freed
+                | Outcome::Gone
+                | Outcome::NotOurs => {
                     return Attempt::Busy(None);
                 }
             }
@@ -381,7 +393,7 @@ impl Quorum {
     fn once_more(self: &Arc<Self>, id: ClaimId) -> Stepped {
         let now = self.context.clock.now();
         let silent = self.state().silent;
-        let (number, clock) = self.propose(now);
+        let (number, clock) = self.propose();
         self.step(id, Step::Ask { now, silent, number, clock })
     }
 

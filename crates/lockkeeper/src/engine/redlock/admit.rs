@@ -1,12 +1,13 @@
 //! Admitting a member that has started, or lost its data: it counts once it was given a floor for
 //! its numbers.
 //!
-//! Such a member is known by its marker, the run that it was admitted in. One that started is
-//! admitted after `max_ttl` of uptime. One that lost its data while it ran (FLUSHALL, a replica in
-//! its place) is up for long, so `max_ttl` goes by since a client first met it without its marker.
-//! Where all members answer, and none is admitted, the quorum is new: nobody can hold anything, and
-//! the first ones wait for nothing. One that does not answer may be admitted, and somebody's hold
-//! may be there and on one of these.
+//! Such a member is known by its marker, the run that it was admitted in. It may have forgotten a
+//! lease that somebody still counts with, so it waits for the longest of anybody's, from when a
+//! client first met it without its marker: for how long it has been up says nothing of FLUSHALL, or
+//! of a replica in its place. The member judges that, by its own clock and by what it knows of
+//! others; whoever asks for a lock counts who was admitted in this run, and looks at no clock.
+//! Nobody waits for less because of what others say, or do not say, and members of a new quorum
+//! wait as well: none of them can tell that it is new.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::floor::{Told, floor};
-use super::wire::Member;
-use super::{Quorum, all, errors};
+use super::wire::{Clean, Member};
+use super::{Quorum, all};
 use crate::engine::BoxFuture;
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::script::{Call, Which};
@@ -24,108 +25,89 @@ use crate::engine::redis::client::texts::Texts;
 use crate::engine::redis::client::wire::either;
 use crate::engine::words::millis;
 use crate::words::clock::Ticks;
-use crate::words::error::{Error, Result};
+use crate::words::error::Result;
 use crate::words::token::next_number;
 
 /// How soon one that could not be admitted is tried again.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What a member told of itself, and which run of it.
 struct Answer {
     told: Told,
     run: String,
-    /// It does not say which `max_ttl` it goes by.
-    open: bool,
-    /// When it was noticed that it is not admitted, by its clock, and how long ago that is.
-    met: Option<(u64, Duration)>,
+    /// When it was noticed that it is not admitted, by its clock.
+    met_us: Option<u64>,
 }
 
 impl Quorum {
-    /// Admits every member that can be. Whoever connects first after a member's start does that; a
-    /// member that is admitted twice begins above the greater floor. While a member has another
-    /// `max_ttl`, none is: it would be taken over by those.
+    /// Admits every member that can be. Whoever finds one does that; a member that is admitted
+    /// twice begins above the greater floor.
     pub(super) async fn admit(self: &Arc<Self>) {
+        // Who was not asked before tells for how long it waits, and is asked once more.
+        if !self.admit_who_has_waited().await && self.any_can(self.steady.now()) {
+            self.admit_who_has_waited().await;
+        }
+    }
+
+    /// Answers whether some were asked to be.
+    async fn admit_who_has_waited(self: &Arc<Self>) -> bool {
         // Before anybody is asked: what they tell is to be of after that (see `floor`).
-        let now = self.context.clock.now();
-        let grown: Vec<Option<String>> =
-            self.members.iter().map(|m| m.grown(now, self.options.max_ttl)).collect();
+        let now = self.steady.now();
+        let clean: Vec<Option<Clean>> =
+            self.members.iter().map(|m| m.clean().filter(|clean| clean.at <= now)).collect();
         let asked = self.of_all(|quorum, at| quorum.tell(at)).await;
         // Without a majority nobody can hold anything anyhow.
-        let Ok(answers) = asked else { return };
-        if self.misfit().is_some() {
-            return;
+        let Ok(mut answers) = asked else { return false };
+        // One server has one voice, under how many addresses it may have been asked.
+        answers.sort_unstable_by(|(_, one), (_, other)| one.run.cmp(&other.run));
+        answers.dedup_by(|(_, one), (_, other)| one.run == other.run);
+        if answers.len() < self.options.majority() {
+            return false;
         }
         let told: Vec<Told> = answers.iter().map(|(_, answer)| answer.told).collect();
-        let max_ttl = millis(self.options.max_ttl).to_string();
         let skew = number_of(self.options.clock_skew.as_micros());
         let floor = floor(&told, self.options.majority(), skew);
-        let none = !told.iter().any(|told| told.admitted);
-        let first = none && told.len() == self.members.len();
-        let strangers = answers.into_iter().filter(|(at, answer)| {
-            let has_waited = answer.met.is_none_or(|(_, ago)| ago >= self.options.max_ttl);
-            (!answer.told.admitted || answer.open)
-                && grown.get(*at).and_then(Option::as_ref) == Some(&answer.run)
-                && (first || has_waited)
+        let strangers = answers.into_iter().filter_map(|(at, answer)| {
+            // Of this time, and of no other since which it was admitted and flushed.
+            let met_us = answer.met_us.filter(|_| !answer.told.admitted)?;
+            let has_waited = clean.get(at)?.is_some_and(|clean| clean.met_us == met_us);
+            has_waited.then_some((at, answer.run, met_us))
         });
-        let strangers: Vec<(usize, Answer)> = strangers.collect();
-        // Fewer could grant nothing, and would keep the others waiting: the quorum would be new no
-        // more. Whoever reaches one that is admitted counts these beside it.
-        if none && strangers.len() < self.options.majority() {
-            return;
-        }
-        let admitted = strangers.into_iter().map(|(at, answer)| -> BoxFuture<bool> {
-            let quorum = self.clone();
-            let met = answer.met.map(|(since, _)| since.to_string()).unwrap_or_default();
-            let (floor, first) = (floor.to_string(), u8::from(first).to_string());
-            let clock_skew = millis(self.options.clock_skew).to_string();
-            let words = [answer.run, floor, max_ttl.clone(), met, first, clock_skew];
-            Box::pin(async move {
-                let Some(member) = quorum.members.get(at) else { return false };
-                member.admit(quorum.keys.member(), words.into()).await
+        let admitted: Vec<BoxFuture<bool>> = strangers
+            .map(|(at, run, met_us)| -> BoxFuture<bool> {
+                let quorum = self.clone();
+                let wait = millis(self.options.wait).to_string();
+                let clock_skew = millis(self.options.clock_skew).to_string();
+                let words = [run, floor.to_string(), wait, met_us.to_string(), clock_skew];
+                Box::pin(async move {
+                    let Some(member) = quorum.members.get(at) else { return false };
+                    member.admit(quorum.keys.member(), words.into()).await
+                })
             })
-        });
-        if all(admitted.collect()).await.contains(&true) {
+            .collect();
+        let some = !admitted.is_empty();
+        if all(admitted).await.contains(&true) {
             self.knows(floor);
         }
+        some
     }
 
-    /// Why this client can be no member's, if one goes by another `max_ttl`.
-    pub(super) fn misfit(&self) -> Option<Error> {
-        self.members.iter().find_map(|member| {
-            let theirs = member.other_max_ttl()?;
-            Some(errors::other_max_ttl(member, theirs, self.options.max_ttl, &self.keys.member()))
-        })
+    /// Whether a member waits for nothing but being admitted, as far as is known.
+    pub(super) fn can_admit(&self, at: usize, now: Ticks) -> bool {
+        self.can_be_admitted_at(at).is_some_and(|due| due <= now)
     }
 
-    /// Whether all members said, and say still, that they are not admitted.
-    pub(super) fn is_new(&self) -> bool {
-        self.members.iter().all(|member| member.link.is_up() && member.is_stranger())
-    }
-
-    /// Whether nobody who can be reached is admitted: then fewer than a majority never are.
-    fn none_is_admitted(&self) -> bool {
-        !self.members.iter().any(|member| member.link.is_up() && !member.is_stranger())
-    }
-
-    /// Whether a member waits for nothing but being admitted.
-    pub(super) fn can_admit(&self, member: &Member, now: Ticks) -> bool {
-        let new = self.is_new();
-        let can = |member: &Member| {
-            member.is_stranger()
-                && member.grown(now, self.options.max_ttl).is_some()
-                && (new || member.clean_at().is_none_or(|at| at <= now))
-        };
-        let enough = || self.members.iter().filter(|m| can(m)).count() >= self.options.majority();
-        can(member) && (!self.none_is_admitted() || enough())
+    fn any_can(&self, now: Ticks) -> bool {
+        (0..self.members.len()).any(|at| self.can_admit(at, now))
     }
 
     /// Admits who can be, without waiting for it, once at a time, and once a second: a member that
     /// refuses to be, for it is full or a replica, is not asked with each claim.
     pub(super) fn admit_soon(&self) {
-        let now = self.context.clock.now();
+        let now = self.steady.now();
         let lately = self.looked.load(Ordering::Relaxed);
         let is_due = lately == 0 || now.since(Ticks(lately)) >= AGAIN;
-        if is_due && self.members.iter().any(|member| self.can_admit(member, now)) {
+        if is_due && self.any_can(now) {
             self.look_over();
         }
     }
@@ -141,8 +123,8 @@ impl Quorum {
     pub(super) async fn keep_admitting(self: Arc<Self>) {
         let mut looked = None;
         loop {
-            let now = self.context.clock.now();
-            let due = self.next_admission();
+            let now = self.steady.now();
+            let due = (0..self.members.len()).filter_map(|at| self.can_be_admitted_at(at)).min();
             // One that could not be, because too few others answer, is not asked in vain at once.
             let again: Option<Ticks> = looked.map(|at: Ticks| at.plus(AGAIN));
             let due = due.map(|due| again.map_or(due, |again| again.max(due)));
@@ -158,29 +140,18 @@ impl Quorum {
             if self.is_closed() {
                 return;
             }
-            let now = self.context.clock.now();
+            let now = self.steady.now();
             looked = Some(now);
             self.looked.store(now.0, Ordering::Relaxed);
             self.admit().await;
         }
     }
 
-    /// From when on a member may be admitted, or a majority where it must be that many.
-    fn next_admission(&self) -> Option<Ticks> {
-        let each = (0..self.members.len()).filter_map(|at| self.can_be_admitted_at(at));
-        let mut each: Vec<Ticks> = each.collect();
-        each.sort_unstable();
-        let others = if self.none_is_admitted() { self.options.majority() - 1 } else { 0 };
-        each.get(others).copied()
-    }
-
-    /// From when on a member that can be reached and is not admitted may be.
+    /// From when on a member that can be reached and is not admitted may be; one that did not tell
+    /// is asked now.
     fn can_be_admitted_at(&self, at: usize) -> Option<Ticks> {
         let member = self.members.get(at).filter(|m| m.link.is_up() && m.is_stranger())?;
-        let grown = member.counts_at(self.options.max_ttl)?;
-        let clean = member.clean_at().filter(|_| !self.is_new());
-        (!member.is_twin() && member.other_max_ttl().is_none())
-            .then(|| clean.map_or(grown, |clean| clean.max(grown)))
+        (!self.is_twin(at)).then(|| member.clean().map_or(Ticks(0), |clean| clean.at))
     }
 
     fn tell(self: Arc<Self>, at: usize) -> BoxFuture<Result<Answer>> {
@@ -198,19 +169,15 @@ impl Quorum {
             };
             let admitted = admitted.text() == Some("1");
             member.set_stranger(!admitted);
-            let ago = |since: u64| Duration::from_micros(us.saturating_sub(since));
-            let met = met.unsigned().map(|since| (since, ago(since)));
-            let left = met.map(|(_, ago)| self.options.max_ttl.saturating_sub(ago));
-            member.set_clean_at(left.map(|left| self.context.clock.now().plus(left)));
-            let theirs = max_ttl.unsigned().map(Duration::from_millis);
-            member.goes_by(theirs, self.options.max_ttl);
+            let theirs = Duration::from_millis(max_ttl.unsigned().unwrap_or(0));
+            let met_us = met.unsigned();
+            member.set_clean(met_us.map(|met_us| {
+                let ago = Duration::from_micros(us.saturating_sub(met_us));
+                let left = self.options.wait.max(theirs).saturating_sub(ago);
+                Clean { met_us, at: self.steady.now().plus(left) }
+            }));
             let tick = next_number(0, us).unwrap_or(0);
-            Ok(Answer {
-                told: Told { tick, top, admitted },
-                run: run.to_owned(),
-                open: theirs.is_none(),
-                met,
-            })
+            Ok(Answer { told: Told { tick, top, admitted }, run: run.to_owned(), met_us })
         })
     }
 }
@@ -225,6 +192,7 @@ impl Member {
             .is_ok_and(|value| value.items().first().and_then(Value::text) == Some("Y"));
         if done {
             self.set_stranger(false);
+            self.set_clean(None);
         }
         done
     }

@@ -17,6 +17,12 @@ impl Quorum {
     /// A member answered.
     fn arrived(self: &Arc<Self>, id: ClaimId, sent: Sent, mut heard: Heard) -> Stepped {
         let Sent { member, verb, round, in_time_until } = sent;
+        // It may have become one since it was asked.
+        if self.is_twin(member) {
+            heard = Heard { error: heard.error, ..Heard::nothing() };
+            let why = self.silence(member, self.steady.now(), Duration::ZERO);
+            heard.error = heard.error.or(why);
+        }
         self.knows(heard.number);
         if self.members.get(member).is_some_and(Member::is_stranger) {
             self.admit_soon();
@@ -30,17 +36,16 @@ impl Quorum {
                 entry.in_flight = entry.in_flight.saturating_sub(1);
                 entry.errors.extend(heard.error.map(|error| (member, error)));
                 if let Said::Yes { counts: false, .. } = heard.said {
-                    let now = self.context.clock.now();
-                    let can = self.members.get(member).is_some_and(|m| self.can_admit(m, now));
-                    entry.stranger |= can;
-                    let why = self.members.get(member).and_then(|m| self.not_counting(m, now));
+                    let now = self.steady.now();
+                    entry.stranger |= self.can_admit(member, now);
+                    let why = self.not_counting(member, now);
                     let why = why.map(|text| Error::new(ErrorKind::Unreachable, text));
                     entry.errors.extend(why.map(|error| (member, error)));
                 }
                 if self.options.plain.is_some()
                     && let Said::Other(other) = &mut heard.said
                 {
-                    let now = self.context.clock.now();
+                    let now = self.steady.now();
                     let seen = Seen::new(other.rank.claim, now, other.rest);
                     let age = entry.seen.get(&member).and_then(|first| first.age(&seen));
                     other.age = age.unwrap_or_default();
@@ -74,7 +79,7 @@ impl Quorum {
             };
             for member in missing {
                 state.silent.0 |= 1 << member;
-                let error = self.silence(member, now, waited);
+                let error = self.silence(member, self.steady.now(), waited);
                 if let Some(entry) = state.claims.get_mut(&id) {
                     entry.errors.extend(error.map(|error| (member, error)));
                 }

@@ -54,7 +54,7 @@ impl Quorum {
             let waited = self.options.connect_timeout;
             for at in (0..self.members.len()).filter(|at| !self.is_up(*at)) {
                 if errors.iter().all(|(other, _)| other != &at) {
-                    let error = self.silence(at, self.context.clock.now(), waited);
+                    let error = self.silence(at, self.steady.now(), waited);
                     errors.extend(error.map(|error| (at, error)));
                 }
             }
@@ -68,7 +68,7 @@ impl Quorum {
             self.admit().await;
         }
         self.context.spawner.spawn(self.clone().keep_admitting());
-        self.misfit().map_or(Ok(()), Err)
+        Ok(())
     }
 
     fn is_up(&self, at: usize) -> bool {
@@ -143,17 +143,12 @@ impl Quorum {
     /// It can never count.
     fn came_up(&self, at: usize) -> Result<()> {
         let Some(member) = self.members.get(at) else { return Ok(()) };
-        member.came_up(self.options.max_ttl);
-        let run_id = |member: &Member| member.link.facts().and_then(|facts| facts.run_id);
-        let (facts, ours) = (member.link.facts(), run_id(member));
-        let twin = ours.is_some().then(|| {
-            let mut others = self.members.iter().enumerate();
-            others
-                .find(|(other, member)| *other != at && !member.is_twin() && run_id(member) == ours)
-        });
-        let twin = twin.flatten();
-        member.set_twin(twin.is_some());
+        member.came_up();
+        let run = member.run();
         let address = &member.options.address;
+        let mut others = self.members.iter().enumerate();
+        let twin =
+            others.find(|(other, member)| *other != at && member.link.is_up() && member.is_run(&run));
         if let Some((_, other)) = twin {
             let text = format!(
                 "{address} and {} are the same server, which would vote twice: name {} different \
@@ -163,7 +158,7 @@ impl Quorum {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
-        if facts.is_some_and(|facts| facts.uptime.is_none()) {
+        if member.link.by_facts(|facts| facts.uptime.is_none()).unwrap_or_default() {
             let text = format!(
                 "Redis at {address} does not let this user run INFO, which says whether it may \
                  have forgotten leases: allow +info"

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::options::RedlockOptions;
-use super::wire::Member;
 use crate::words::claim::Mode;
 use crate::words::clock::Ticks;
 use crate::words::duration::spoken;
@@ -35,18 +34,6 @@ pub(super) fn too_long(ttl: Duration, options: &RedlockOptions) -> Error {
         "a lease of {ttl:?} is longer than max_ttl={:?}, for which a member that restarts waits: \
          ask for a shorter one, or write the same greater max_ttl into the URL of every client",
         options.max_ttl
-    );
-    Error::new(ErrorKind::InvalidArgument, text)
-}
-
-/// A member goes by another `max_ttl` than the URL says.
-pub(super) fn other_max_ttl(member: &Member, theirs: Duration, ours: Duration, key: &str) -> Error {
-    let text = format!(
-        "the member {} goes by max_ttl={}, and the URL says {}: write the member's into the URL, \
-         or end all clients and run HDEL {key} max_ttl on every member",
-        member.options.address,
-        spoken(theirs),
-        spoken(ours),
     );
     Error::new(ErrorKind::InvalidArgument, text)
 }
@@ -85,10 +72,10 @@ pub(super) fn too_slow(ttl: Duration) -> Error {
 
 impl Quorum {
     /// Why a member gave no answer that counts, where it said nothing itself.
-    pub(super) fn silence(&self, member: usize, now: Ticks, waited: Duration) -> Option<Error> {
-        let member = self.members.get(member)?;
-        let at = &member.options.address;
-        if let Some(text) = self.not_counting(member, now) {
+    /// `now`: on the steady clock.
+    pub(super) fn silence(&self, nth: usize, now: Ticks, waited: Duration) -> Option<Error> {
+        let at = &self.members.get(nth)?.options.address;
+        if let Some(text) = self.not_counting(nth, now) {
             return Some(Error::new(ErrorKind::Unreachable, text));
         }
         let text = format!("Redis at {at} did not answer within {waited:?}");
@@ -96,48 +83,39 @@ impl Quorum {
     }
 
     /// Why a member that can be reached does not count yet, and until when.
-    pub(super) fn not_counting(&self, member: &Member, now: Ticks) -> Option<String> {
-        let at = &member.options.address;
-        let facts = member.link.facts()?;
-        if member.is_twin() {
+    pub(super) fn not_counting(&self, nth: usize, now: Ticks) -> Option<String> {
+        let member = self.members.get(nth)?;
+        let (at, wait) = (&member.options.address, spoken(self.options.wait));
+        let uptime = member.link.by_facts(|facts| facts.uptime)?;
+        if self.is_twin(nth) {
             return Some(format!("Redis at {at} is a member already, under another address"));
         }
-        if let Some(theirs) = member.other_max_ttl() {
-            let error = other_max_ttl(member, theirs, self.options.max_ttl, &self.keys.member());
-            return Some(error.message().to_owned());
-        }
-        let Some(counts_at) = member.counts_at(self.options.max_ttl) else {
-            return Some(format!(
-                "Redis at {at} does not say for how long it has been up: allow +info"
-            ));
-        };
-        let clean_at = member.clean_at().filter(|at| *at > now && !self.is_new());
-        if let Some(clean_at) = clean_at.filter(|_| counts_at <= now && member.is_stranger()) {
-            return Some(format!(
-                "Redis at {at} counts in {}, max_ttl={} after a client first met it: it has \
-                 started or lost its data since it was admitted, and may have lost leases",
-                spoken(clean_at.since(now)),
-                spoken(self.options.max_ttl),
-            ));
-        }
-        if counts_at <= now {
-            return member.is_stranger().then(|| match self.can_admit(member, now) {
-                false => format!(
-                    "Redis at {at} has started, or lost its data, and none of the members that \
-                     answer has been admitted since: it counts once a majority of them can"
-                ),
-                true => format!(
-                    "Redis at {at} has started, or lost its data, and counts once a majority of \
-                     the members answers, which tells above which number its tokens begin"
-                ),
+        if member.options.marker.is_none() {
+            let Some(counts_at) = member.counts_at(self.options.wait) else {
+                return Some(format!(
+                    "Redis at {at} does not say for how long it has been up: allow +info"
+                ));
+            };
+            return (counts_at > now).then(|| {
+                format!(
+                    "Redis at {at} counts in {}, when it has been up for {wait} (it said {}): it \
+                     may have forgotten leases when it started",
+                    spoken(counts_at.since(now)),
+                    spoken(uptime.unwrap_or_default()),
+                )
             });
         }
-        Some(format!(
-            "Redis at {at} counts in {}, when it has been up for max_ttl={} (it said {}): it may \
-             have forgotten leases when it started",
-            spoken(counts_at.since(now)),
-            spoken(self.options.max_ttl),
-            spoken(facts.uptime.unwrap_or_default()),
-        ))
+        let clean = member.clean().filter(|clean| clean.at > now);
+        member.is_stranger().then(|| match clean {
+            Some(clean) => format!(
+                "Redis at {at} counts in {}, {wait} after a client first met it: it is new, has \
+                 started again or has lost its data, and may have forgotten leases",
+                spoken(clean.at.since(now)),
+            ),
+            None => format!(
+                "Redis at {at} is new, has started again or has lost its data: it counts once a \
+                 majority of the members answers, which tells above which number its tokens begin"
+            ),
+        })
     }
 }

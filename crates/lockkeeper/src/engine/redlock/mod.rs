@@ -44,10 +44,12 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+pub use registration::laboratory;
 pub(crate) use registration::registration;
 
 use acquire::Entry;
@@ -66,6 +68,7 @@ use crate::engine::{
     Standing, WatchId,
 };
 use crate::words::claim::{self, Claim};
+use crate::words::clock::Clock;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantee::{Description, Warning};
 use crate::words::id::{ClaimId, HoldId, LeaseId};
@@ -81,6 +84,9 @@ pub(crate) struct Redlock {
 struct Quorum {
     options: Arc<RedlockOptions>,
     context: Context,
+    /// Waits, proposed numbers and `not_after` are counted on this clock, and on no other: a time
+    /// of day that is set forward ends none of them (R1).
+    steady: Clock,
     keys: Keys,
     members: Vec<Member>,
     state: Mutex<State>,
@@ -89,7 +95,7 @@ struct Quorum {
     known: Mutex<u64>,
     /// Somebody wishes that members are admitted.
     sooner: Notify,
-    /// When all were asked last whether they can be, on our clock; 0: not yet.
+    /// When all were asked last whether they can be, on the steady clock; 0: not yet.
     looked: AtomicU64,
     /// `open` has asked about all members that were connected in time.
     looked_over: AtomicBool,
@@ -244,6 +250,7 @@ impl Quorum {
         let program: String =
             program.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
         let label = format!("lockkeeper:{program}:{}", context.who.pid);
+        let steady = context.clock.steady();
         Arc::new_cyclic(|weak: &Weak<Self>| {
             let members = options.members.iter().enumerate().map(|(at, member)| {
                 let weak = weak.clone();
@@ -253,7 +260,7 @@ impl Quorum {
                     }
                 });
                 let tracks = options.plain.as_ref().is_some_and(Plain::tracks);
-                Member::new(member.clone(), context.clock.clone(), label.clone(), hear, tracks)
+                Member::new(member.clone(), steady.clone(), label.clone(), hear, tracks)
             });
             let db = options.members.first().map_or(0, |member| member.db);
             Self {
@@ -270,6 +277,7 @@ impl Quorum {
                 parting: Partings::default(),
                 options,
                 context,
+                steady: steady.clone(),
             }
         })
     }
@@ -292,9 +300,14 @@ impl Quorum {
         ask: impl Fn(Arc<Self>, usize) -> BoxFuture<Result<T>>,
     ) -> Result<Vec<(usize, T)>> {
         let count = self.members.len();
+        // Whoever is a member already has one voice.
+        let (twins, once): (Vec<usize>, Vec<usize>) = (0..count).partition(|at| self.is_twin(*at));
         let mut asked: Vec<(usize, BoxFuture<Result<T>>)> =
-            (0..count).map(|at| (at, ask(self.clone(), at))).collect();
-        let (mut told, mut errors) = (Vec::new(), Vec::new());
+            once.into_iter().map(|at| (at, ask(self.clone(), at))).collect();
+        let why = |at: usize| self.silence(at, self.steady.now(), Duration::ZERO);
+        let mut errors: Vec<(usize, Error)> =
+            twins.into_iter().filter_map(|at| why(at).map(|error| (at, error))).collect();
+        let mut told = Vec::new();
         let begun = Instant::now();
         let soon = self.options.server_timeout(self.options.ttl);
         let mut until = begun + soon;
@@ -305,6 +318,10 @@ impl Quorum {
                 break;
             }
             match first(&mut asked, until).await {
+                // It may be another server than when it was asked.
+                Some((at, Ok(_))) if self.is_twin(at) => {
+                    errors.extend(why(at).map(|error| (at, error)));
+                }
                 Some((at, Ok(value))) => {
                     self.state().silent.0 &= !(1 << at);
                     told.push((at, value));
@@ -316,13 +333,23 @@ impl Quorum {
         }
         for (at, _) in &asked {
             self.state().silent.0 |= 1 << at;
-            let now = self.context.clock.now();
+            let now = self.steady.now();
             errors.extend(self.silence(*at, now, begun.elapsed()).map(|error| (*at, error)));
         }
         if told.len() < self.options.majority() {
             return Err(errors::too_few(&self.options, &errors));
         }
         Ok(told)
+    }
+
+    /// Whether this is a member already, under another address: one server has one vote. It is
+    /// found out by what they said when they were connected last, and so never a moment late.
+    fn is_twin(&self, at: usize) -> bool {
+        let Some((member, before)) = self.members.get(..=at).and_then(<[_]>::split_last) else {
+            return false;
+        };
+        let run = member.run();
+        before.iter().any(|other| other.link.is_up() && other.is_run(&run))
     }
 
     fn garbage(&self, at: usize) -> Error {

@@ -1,14 +1,20 @@
 local function exact(number) return string.format('%.0f', number) end
 -- A time of day as a number.
 local function tick(now) return (now / 1000000 - 1767225600) * 62500 end
+-- How far the members' clocks may be apart, as a number: 10 s.
+local SKEW = 625000
+-- The layout of what a member keeps about itself. Whoever wrote an older one may have waited for
+-- less: it is as if it had not been admitted.
+local LAYOUT = '2'
 -- The greatest number that this member may have kept for a name: what it knows of it, and what it
--- was told to begin above when it was admitted. It was, if that was in this run of it. Whoever goes
--- by another max_ttl than those who admitted it is refused.
+-- was told to begin above when it was admitted. It was, if that was in this run of it. It waits for
+-- the longest lease of all that ask for one.
 local function known(last, member, run, now, max_ttl)
   local told = redis.call('HMGET', member, 'run', 'floor', 'top', 'layout', 'max_ttl', 'ahead')
-  if tonumber(told[4] or '1') ~= 1 then error('LOCKKEEPER NEWER ' .. told[4], 0) end
-  if max_ttl and told[5] and told[5] ~= max_ttl then
-    error('LOCKKEEPER MAXTTL ' .. told[5], 0)
+  local layout = told[4] or LAYOUT
+  if (tonumber(layout) or 3) > 2 then error('LOCKKEEPER NEWER ' .. layout .. ' 2', 0) end
+  if max_ttl and layout == LAYOUT and tonumber(max_ttl) > tonumber(told[5] or '0') then
+    redis.call('HSET', member, 'max_ttl', max_ttl)
   end
   local kept, floor = redis.call('GET', last), tonumber(told[2] or '0')
   local top, ahead = tonumber(told[3] or '0'), tonumber(told[6] or '0')
@@ -18,9 +24,18 @@ local function known(last, member, run, now, max_ttl)
     -- Nothing kept, or no more, since a week: the clock has passed it meanwhile. Not if it was
     -- ahead of the clock, or if the clock was set back: then above all that was ever kept here.
     number = ahead
-    if top > tick(now) + 625000 then number = math.max(number, top) end
+    if top > tick(now) + SKEW then number = math.max(number, top) end
   end
-  return math.max(number, floor), told[1] == run and '1' or '0', top
+  local counts = told[1] == run and told[4] == LAYOUT
+  return math.max(number, floor), counts and '1' or '0', top
+end
+-- The number that somebody is given who proposes one. None is above the fastest clock, or a floor
+-- that is as far above it as clocks may be apart: a proposal beyond that comes from a client whose
+-- clock is wrong, and would stay in the way of every floor.
+local function given(proposed, last, now)
+  local number = tonumber(proposed)
+  if number > math.max(last, tick(now)) + 2 * SKEW then return last + 1 end
+  return math.max(number, last + 1)
 end
 -- Keeps a number (R7), for a week like native Redis. For ever it keeps `top`, the greatest of all
 -- names, and `ahead`, the greatest that was more than a day ahead of the clock.

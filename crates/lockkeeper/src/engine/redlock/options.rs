@@ -18,8 +18,16 @@ const SIZES: [usize; 4] = [3, 5, 7, 9];
 /// The shortest time that a member has for its answer, unless the URL says another.
 const SERVER_TIMEOUT_LEAST: Duration = Duration::from_millis(50);
 
-/// How far the members' clocks may be apart, unless the URL says it.
+/// The longest lease that needs no word in any URL: for so long a member waits that may have
+/// forgotten one. It is the layout's, as is the next: whoever waited for less than another's lease
+/// would let a second holder in. A URL only lengthens them.
+const MAX_TTL: Duration = Duration::from_secs(60);
+
+/// How far the members' clocks may be apart.
 const CLOCK_SKEW: Duration = Duration::from_secs(10);
+
+/// A member waits until its clock has passed by as much again what others made of a faster one.
+const CLOCK_SKEW_MOST: Duration = Duration::from_secs(MAX_TTL.as_secs() / 2);
 
 /// The members, and how to use them.
 #[derive(Clone, Debug)]
@@ -31,6 +39,8 @@ pub(super) struct RedlockOptions {
     pub(super) drift: Drift,
     /// The longest lease of anybody.
     pub(super) max_ttl: Duration,
+    /// How long a member waits that may have forgotten leases: `max_ttl`, but in the laboratory.
+    pub(super) wait: Duration,
     /// How far the members' clocks may be apart.
     pub(super) clock_skew: Duration,
     /// How long a member's answer to an acquire is waited for; `None` for a hundredth of its lease.
@@ -47,11 +57,16 @@ fn wrong(message: impl Into<String>) -> Error {
 }
 
 impl RedlockOptions {
-    /// Takes everything out of the URL that is about a quorum.
+    /// Takes everything out of the URL that is about a quorum. `wait`: how long members wait where
+    /// that is not for the longest lease.
     ///
     /// # Errors
     /// `InvalidArgument`, naming what to write instead.
-    pub(super) fn take(url: &mut EngineUrl, common: &Common) -> Result<Self> {
+    pub(super) fn take(
+        url: &mut EngineUrl,
+        common: &Common,
+        wait: Option<Duration>,
+    ) -> Result<Self> {
         let addresses = addresses(url)?;
         let Some(first) = addresses.first() else { return Err(wrong("redlock: needs hosts")) };
         let mut one = RedisOptions::new(first.clone());
@@ -71,7 +86,7 @@ impl RedlockOptions {
         url::namespace(url, &mut one)?;
         let secure = url.take_bool("tls")?.unwrap_or(false);
         one.tls = Tls::take(url, secure, one.spelling.tls)?;
-        let max_ttl = url.take_duration("max_ttl")?.unwrap_or(Duration::from_secs(60));
+        let max_ttl = url.take_duration("max_ttl")?.unwrap_or_default().max(MAX_TTL);
         if max_ttl < common.ttl {
             return Err(wrong(format!(
                 "ttl is {:?} and max_ttl is {max_ttl:?}: write a ttl up to max_ttl, or the same \
@@ -79,13 +94,12 @@ impl RedlockOptions {
                 common.ttl
             )));
         }
-        let clock_skew = url.take_duration("clock_skew")?;
-        if clock_skew.is_some_and(|skew| skew > max_ttl) {
+        let clock_skew = url.take_duration("clock_skew")?.unwrap_or_default().max(CLOCK_SKEW);
+        if clock_skew > CLOCK_SKEW_MOST {
             return Err(wrong(format!(
-                "clock_skew is {:?} and max_ttl is {max_ttl:?}, for which a member that restarts \
-                 waits: its clock has to pass the others' meanwhile; write a clock_skew up to \
-                 max_ttl",
-                clock_skew.unwrap_or_default()
+                "clock_skew is {clock_skew:?}: a member that forgot waits for {MAX_TTL:?}, and its \
+                 clock has to pass the others' meanwhile; write a clock_skew up to \
+                 {CLOCK_SKEW_MOST:?}"
             )));
         }
         let server_timeout = url.take_duration("server_timeout")?;
@@ -118,7 +132,8 @@ impl RedlockOptions {
             ttl: common.ttl,
             drift: Drift { per_mille: common.drift_per_mille, ..Drift::default() },
             max_ttl,
-            clock_skew: clock_skew.unwrap_or(CLOCK_SKEW.min(max_ttl)),
+            wait: wait.unwrap_or(max_ttl),
+            clock_skew,
             server_timeout,
             connect_timeout,
             request_timeout,
@@ -199,7 +214,7 @@ mod tests {
         let mut url = EngineUrl::parse(text)?;
         super::super::registration().check(&url)?;
         let ttl = url.take_duration("ttl")?.unwrap_or(Duration::from_secs(30));
-        let options = RedlockOptions::take(&mut url, &Common::new(ttl, 100))?;
+        let options = RedlockOptions::take(&mut url, &Common::new(ttl, 100), None)?;
         url.finish()?;
         Ok(options)
     }
@@ -217,9 +232,6 @@ mod tests {
         assert_eq!((options.namespace.as_str(), options.majority()), ("shop", 2));
         assert_eq!(options.max_ttl, Duration::from_secs(120));
         assert_eq!(options.clock_skew, Duration::from_secs(10));
-        let skew = |text| parse(text).unwrap().clock_skew;
-        assert_eq!(skew("redlock://a,b,c?clock_skew=3s"), Duration::from_secs(3));
-        assert_eq!(skew("redlock://a,b,c?ttl=2s&max_ttl=2s"), Duration::from_secs(2));
         assert_eq!(options.server_timeout(options.ttl), Duration::from_millis(80));
         assert!(!format!("{options:?}").contains("s3same"), "{options:?}");
         let options = parse("redlock://a,b,c,d,e").unwrap();
@@ -239,6 +251,22 @@ mod tests {
     }
 
     #[test]
+    fn r1_a_url_lengthens_what_members_wait_for_and_never_shortens_it() {
+        for (query, wait, skew) in [
+            ("", 60, 10),
+            ("?max_ttl=2s&ttl=2s", 60, 10),
+            ("?max_ttl=61s", 61, 10),
+            ("?max_ttl=1h", 3600, 10),
+            ("?clock_skew=3s", 60, 10),
+            ("?clock_skew=30s&max_ttl=2s", 60, 30),
+        ] {
+            let options = parse(&format!("redlock://a,b,c{query}")).unwrap();
+            let seconds = [options.wait, options.max_ttl, options.clock_skew].map(|d| d.as_secs());
+            assert_eq!(seconds, [wait, wait, skew], "{query}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_right_is_refused_with_a_reason() {
         for (url, says) in [
             ("redlock://", "3, 5, 7 or 9"),
@@ -251,7 +279,7 @@ mod tests {
             ("redlock://a,b,c/x", "database number, as in redlock://host/3"),
             ("redlock://ann@a,b,c", "no password"),
             ("redlock://a,b,c?ttl=90s", "max_ttl"),
-            ("redlock://a,b,c?clock_skew=2m", "clock_skew up to max_ttl"),
+            ("redlock://a,b,c?max_ttl=1h&clock_skew=31s", "clock_skew up to 30s"),
             ("redlock://a,b,c?server_timeout=0", "server_timeout cannot be 0"),
             ("redlock://a,b,c?request_timeout=0", "cannot be 0"),
             ("redlock://a,b,c?namespace=a:b", "namespace"),
@@ -277,10 +305,7 @@ mod tests {
             let name = option.name;
             if option.default.is_empty() {
                 let tls = if name.starts_with("tls_") { "&tls=true" } else { "" };
-                let value = match name {
-                    "server_timeout" | "clock_skew" => "70ms",
-                    _ => "/no/such/path",
-                };
+                let value = if name == "server_timeout" { "70ms" } else { "/no/such/path" };
                 let error = parse(&format!("redlock://a,b,c?{name}={value}{tls}")).err();
                 let understood = |e: &Error| e.message().contains(name);
                 assert!(error.as_ref().is_none_or(understood), "{name}: {error:?}");

@@ -8,7 +8,7 @@ local stamp = exact(now)
 if now > tonumber(ARGV[4]) then return {'T', stamp} end
 local round, since = tonumber(ARGV[2]), stamp
 local last, counts, top = known(KEYS[2], KEYS[3], ARGV[8], now, ARGV[9])
-local number, alone = math.max(tonumber(ARGV[6]), last + 1), read(KEYS[1])
+local number, alone = given(ARGV[6], last, now), read(KEYS[1])
 if alone then
   return {'B', stamp, exact(last), exact(redis.call('PTTL', KEYS[1])), alone.text}
 end

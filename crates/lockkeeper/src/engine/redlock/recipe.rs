@@ -492,7 +492,12 @@ impl Recipe {
         let outcome = if held && gave >= majority {
             Outcome::Freed
         } else if none > self.rules.members - majority {
-            Outcome::NotOurs
+            // Who gave a part of it back had it: what the others have lost is no illegal release.
+            match (held, gave) {
+                (true, 0) if !over => return,
+                (false, _) | (true, 0) => Outcome::NotOurs,
+                (true, _) => Outcome::Gone,
+            }
         } else if !held && gave + none >= majority {
             // What may be left elsewhere keeps nobody out.
             Outcome::Freed

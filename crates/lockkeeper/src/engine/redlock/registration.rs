@@ -1,10 +1,12 @@
 //! The scheme and options of quorum URLs, as the reference lists them; `options` reads them.
 
+use std::time::Duration;
+
 use super::Redlock;
 use super::options::RedlockOptions;
 use crate::engine::redis::url::PORT;
 use crate::engine::tls::Tls;
-use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
+use crate::engine::{Common, Engine, Keep, Open, Registration, UrlOption, Value};
 use crate::open::url::EngineUrl;
 use crate::words::error::Result;
 
@@ -45,13 +47,14 @@ const OPTIONS: [UrlOption; 13] = [
         "max_ttl",
         Value::Duration,
         "60s",
-        "the longest lease; a member counts once it has been up for so long",
+        "the longest lease, of 60s or more; a member that may have forgotten leases waits for so \
+         long",
     ),
     UrlOption::new(
         "clock_skew",
         Value::Duration,
-        "",
-        "how far the members' clocks may be apart; 10s, or max_ttl if that is less",
+        "10s",
+        "how far the members' clocks may be apart: from 10s to 30s",
     ),
     UrlOption::new(
         "server_timeout",
@@ -71,8 +74,22 @@ const OPTIONS: [UrlOption; 13] = [
     UrlOption::new("tls", Value::Switch, "false", "TLS to every member"),
 ];
 
+/// How long members of the laboratory wait.
+const LABORATORY_WAITS: Duration = Duration::from_secs(2);
+
 pub(crate) fn registration() -> Registration {
-    let mut redlock = Registration::new("redlock", &["redlock"], Keep::Lease, open);
+    registered(&["redlock"], |url, common| open(url, common, None))
+}
+
+/// The same engine under a scheme of the laboratory, `redlock-lab`, whose members wait for two
+/// seconds in place of the longest lease: its leases are shorter than that, or end before a member
+/// forgets them. Nothing but a program that registers it can open such a URL.
+pub fn laboratory() -> Registration {
+    registered(&["redlock-lab"], |url, common| open(url, common, Some(LABORATORY_WAITS)))
+}
+
+fn registered(schemes: &'static [&'static str], open: Open) -> Registration {
+    let mut redlock = Registration::new("redlock", schemes, Keep::Lease, open);
     redlock.port = Some(PORT);
     redlock.paths_without_at = redlock.schemes;
     redlock.place = Some(place);
@@ -86,6 +103,10 @@ fn place(url: &mut EngineUrl) -> Result<()> {
     crate::engine::redis::url::place(url)
 }
 
-fn open(url: &mut EngineUrl, common: &Common) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(Redlock::new(RedlockOptions::take(url, common)?)))
+fn open(
+    url: &mut EngineUrl,
+    common: &Common,
+    wait: Option<Duration>,
+) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(Redlock::new(RedlockOptions::take(url, common, wait)?)))
 }

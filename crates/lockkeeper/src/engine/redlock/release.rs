@@ -37,7 +37,7 @@ impl Quorum {
                         Renewal::Unknown(quorum.why_too_few(id))
                     }
                     Outcome::TooSlow => Renewal::Unknown(errors::too_slow(ttl)),
-                    Outcome::Lost | Outcome::Freed | Outcome::NotOurs => {
+                    Outcome::Lost | Outcome::Freed | Outcome::Gone | Outcome::NotOurs => {
                         quorum.retire(id);
                         Renewal::Gone(Lost::TakenAway)
                     }
@@ -96,6 +96,7 @@ impl Quorum {
         Box::pin(async move {
             let end = match quorum.follow(id, stepped).await {
                 Outcome::Freed => End::Freed,
+                Outcome::Gone => End::Gone(Lost::TakenAway),
                 Outcome::TooFew => End::Unknown(quorum.why_too_few(id)),
                 _ => End::NotOurs,
             };
@@ -167,7 +168,7 @@ impl Quorum {
         while !self.is_closed() && clock.now() < until {
             sleep(pause).await;
             pause = (pause * 2).min(ASK_AGAIN);
-            let now = clock.now();
+            let now = self.steady.now();
             let suspects: Vec<usize> = match self.state().claims.get_mut(&id) {
                 Some(entry) if entry.is_clean() => break,
                 Some(entry) => {

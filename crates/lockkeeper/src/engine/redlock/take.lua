@@ -10,7 +10,7 @@ local stamp = exact(now)
 if now > tonumber(ARGV[4]) then return {'T', stamp} end
 local held, round, since = read(KEYS[1]), tonumber(ARGV[2]), stamp
 local last, counts, top = known(KEYS[2], KEYS[3], ARGV[8], now, ARGV[9])
-local number = math.max(tonumber(ARGV[6]), last + 1)
+local number = given(ARGV[6], last, now)
 if held then
   if held.claim ~= ARGV[1] then
     return {'B', stamp, exact(last), exact(redis.call('PTTL', KEYS[1])), held.text}

@@ -1,18 +1,24 @@
 -- What a member tells of itself: its time, its run, whether it was admitted in it, the greatest
--- number that it kept or was to begin above, the max_ttl of those who admitted it, and, if it was
--- not admitted, when that was noticed first. It may have lost its data just before that.
+-- number that it kept or was to begin above, the longest lease of those that asked for one, and, if
+-- it was not admitted, when that was noticed first. It may have lost its data just before that.
 -- KEYS: member
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
 local told = redis.call('HMGET', KEYS[1], 'run', 'floor', 'top', 'layout', 'max_ttl', 'met')
-if tonumber(told[4] or '1') ~= 1 then error('LOCKKEEPER NEWER ' .. told[4], 0) end
+local layout = told[4] or '2'
+if (tonumber(layout) or 3) > 2 then error('LOCKKEEPER NEWER ' .. layout .. ' 2', 0) end
 local top = math.max(tonumber(told[2] or '0'), tonumber(told[3] or '0'))
-local admitted, met = told[1] == run, ''
+local admitted, met = told[1] == run and told[4] == '2', ''
 if not admitted then
   local of, since = string.match(told[6] or '', '^(%x*) (%d+)$')
-  met = of == run and since or string.format('%.0f', now)
-  if of ~= run then redis.call('HSET', KEYS[1], 'met', run .. ' ' .. met) end
+  met = string.format('%.0f', now)
+  -- Met later than now: the clock was set back, and says no more how long ago that was.
+  if of == run and tonumber(since) <= now then
+    met = since
+  else
+    redis.call('HSET', KEYS[1], 'met', run .. ' ' .. met)
+  end
 end
 return {string.format('%.0f', now), run, admitted and '1' or '0', string.format('%.0f', top),
-  told[5] or '', met}
+  told[5] or '0', met}

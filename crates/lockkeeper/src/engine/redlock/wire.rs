@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::errors::other_max_ttl;
 use super::plain::id_of;
 use super::recipe::{Other, Rank, Said};
 use super::record::Record;
@@ -19,6 +18,9 @@ use crate::engine::redis::options::RedisOptions;
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
 
+/// The layout of what members keep about themselves; the scripts write it.
+const LAYOUT: &str = "2";
+
 /// INFO counts in whole seconds.
 const UPTIME_STEP: Duration = Duration::from_secs(1);
 
@@ -26,21 +28,26 @@ const UPTIME_STEP: Duration = Duration::from_secs(1);
 pub(super) struct Member {
     pub(super) options: Arc<RedisOptions>,
     pub(super) link: Arc<Link>,
+    /// The steady one, as the link's.
     clock: Clock,
     anchor: Mutex<Option<Anchor>>,
     /// Its time with our reading from after it told it, where `anchor` has one from before it was
     /// asked: its clock is not behind that.
     reached: Mutex<Option<Anchor>>,
-    /// Under another address it is a member already.
-    twin: AtomicBool,
     /// Which run of it was connected last, and whether it was that one before as well.
     last_run: Mutex<(Option<String>, bool)>,
     /// It said that it was not admitted since it started.
     stranger: AtomicBool,
-    /// From when on no lease lasts that it may have lost with its data, where it was not admitted.
-    clean_at: Mutex<Option<Ticks>>,
-    /// The `max_ttl` that it goes by, if that is not ours.
-    other_max_ttl: Mutex<Option<Duration>>,
+    /// What it told of that.
+    clean: Mutex<Option<Clean>>,
+}
+
+/// From when on no lease lasts that a member may have lost with its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Clean {
+    /// When a client first met it so, by its clock: what tells this time from every other.
+    pub(super) met_us: u64,
+    pub(super) at: Ticks,
 }
 
 /// What a member said to a request about a claim.
@@ -82,16 +89,14 @@ impl Member {
             clock,
             anchor: Mutex::default(),
             reached: Mutex::default(),
-            twin: AtomicBool::new(false),
             last_run: Mutex::default(),
             stranger: AtomicBool::new(false),
-            clean_at: Mutex::default(),
-            other_max_ttl: Mutex::default(),
+            clean: Mutex::default(),
         }
     }
 
     /// It was connected: its clock is known again, and whether it is admitted.
-    pub(super) fn came_up(&self, max_ttl: Duration) {
+    pub(super) fn came_up(&self) {
         let Some(facts) = self.link.facts() else { return };
         if let Some((server_us, before)) = facts.time {
             self.heard(server_us, before, true);
@@ -101,14 +106,7 @@ impl Member {
             let same = facts.run_id.is_some() && last.0 == facts.run_id;
             *last = (facts.run_id.clone(), same);
         }
-        // Where members keep nothing about themselves there is nobody to be admitted by.
-        if self.options.marker.is_none() {
-            return;
-        }
-        let [run, theirs, _] = facts.marker;
-        self.set_stranger(run.is_none() || run != facts.run_id);
-        let theirs = theirs.and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
-        self.goes_by(theirs, max_ttl);
+        self.set_stranger(!self.is_settled());
     }
 
     /// Whether it may have forgotten holds since it was connected before.
@@ -117,13 +115,14 @@ impl Member {
         !(same && self.is_settled())
     }
 
-    /// Whether it said when it was connected that it is admitted, and which `max_ttl` it goes by.
+    /// Whether it said when it was connected that it is admitted. Where members keep nothing about
+    /// themselves there is nobody to be admitted by.
     pub(super) fn is_settled(&self) -> bool {
-        let marker = self.link.facts().map(|facts| (facts.marker, facts.run_id));
-        self.options.marker.is_none()
-            || marker.is_some_and(|([run, max_ttl, _], now)| {
-                run.is_some() && run == now && max_ttl.is_some()
-            })
+        let settled = |facts: &Facts| {
+            let [run, layout, _] = &facts.marker;
+            run.is_some() && *run == facts.run_id && layout.as_deref() == Some(LAYOUT)
+        };
+        self.options.marker.is_none() || self.link.by_facts(settled).unwrap_or_default()
     }
 
     fn heard(&self, server_us: u64, before: Ticks, afresh: bool) {
@@ -142,9 +141,14 @@ impl Member {
         reached.map(|reached| reached.server_us_slowly(at))
     }
 
-    /// Which run of the server a request of now reaches.
+    /// Which run of the server a request of now reaches; empty where it does not say.
     pub(super) fn run(&self) -> String {
-        self.link.facts().and_then(|facts| facts.run_id).unwrap_or_default()
+        self.link.by_facts(|facts| facts.run_id.clone()).flatten().unwrap_or_default()
+    }
+
+    /// Whether that is this one.
+    pub(super) fn is_run(&self, run: &str) -> bool {
+        self.link.by_facts(|facts| facts.run_id.as_deref() == Some(run)).unwrap_or_default()
     }
 
     /// Whether it said last that it was not admitted since it started.
@@ -152,24 +156,13 @@ impl Member {
         self.stranger.load(Ordering::Acquire)
     }
 
-    /// From when on it can be admitted beside others, if it said that.
-    pub(super) fn clean_at(&self) -> Option<Ticks> {
-        *self.clean_at.lock().unwrap_or_else(PoisonError::into_inner)
+    /// From when on it can be admitted, if it told that.
+    pub(super) fn clean(&self) -> Option<Clean> {
+        *self.clean.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_clean_at(&self, at: Option<Ticks>) {
-        *self.clean_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
-    }
-
-    /// The `max_ttl` that it goes by, if that is not ours.
-    pub(super) fn other_max_ttl(&self) -> Option<Duration> {
-        *self.other_max_ttl.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// It told by which `max_ttl` it goes, or that it does not know yet.
-    pub(super) fn goes_by(&self, theirs: Option<Duration>, ours: Duration) {
-        let other = theirs.filter(|theirs| *theirs != ours);
-        *self.other_max_ttl.lock().unwrap_or_else(PoisonError::into_inner) = other;
+    pub(super) fn set_clean(&self, clean: Option<Clean>) {
+        *self.clean.lock().unwrap_or_else(PoisonError::into_inner) = clean;
     }
 
     pub(super) fn set_stranger(&self, stranger: bool) {
@@ -183,27 +176,12 @@ impl Member {
         anchor.map_or(0, |anchor| anchor.server_us_at(at))
     }
 
-    /// Says whether it is another member under another address.
-    pub(super) fn is_twin(&self) -> bool {
-        self.twin.load(Ordering::Acquire)
-    }
-
-    pub(super) fn set_twin(&self, twin: bool) {
-        self.twin.store(twin, Ordering::Release);
-    }
-
-    /// From when on its yes counts: once every lease has ended that it may have forgotten when it
-    /// started. `None`: it did not say for how long it has been up.
-    pub(super) fn counts_at(&self, max_ttl: Duration) -> Option<Ticks> {
-        counts_at(&self.link.facts()?, max_ttl)
-    }
-
-    /// Which run of it has been up for so long that its yes counts, once it was admitted. Both are
-    /// of one connection: the run of the next one may have started a moment ago.
-    pub(super) fn grown(&self, now: Ticks, max_ttl: Duration) -> Option<String> {
-        let facts = self.link.facts().filter(|_| !self.is_twin())?;
-        let counts = counts_at(&facts, max_ttl).is_some_and(|at| at <= now);
-        facts.run_id.filter(|_| counts && self.other_max_ttl().is_none())
+    /// From when on its yes counts where members are not admitted: once every lease has ended that
+    /// it may have forgotten when it started. `None`: it did not say for how long it has been up.
+    pub(super) fn counts_at(&self, wait: Duration) -> Option<Ticks> {
+        let (up, heard) = self.link.by_facts(|facts| (facts.uptime, facts.heard))?;
+        let up = up?.saturating_sub(UPTIME_STEP);
+        Some(heard.plus(wait).minus(up.min(wait)))
     }
 
     /// Runs a command that may be sent twice to its answer.
@@ -246,7 +224,7 @@ impl Member {
         &self,
         started: Started,
         call: &Call,
-        max_ttl: Duration,
+        wait: Duration,
         wanted: impl Fn() -> bool + Send + Sync,
     ) -> Heard {
         let outcome = self.link.run(started, call, Duration::ZERO, wanted).await;
@@ -262,15 +240,6 @@ impl Member {
             }
         };
         if let Value::Error(text) = &answered.value {
-            let theirs = text.split_once("LOCKKEEPER MAXTTL ").and_then(|(_, rest)| {
-                rest.split(' ').next()?.parse().ok().map(Duration::from_millis)
-            });
-            if let Some(theirs) = theirs {
-                let key = self.options.marker.as_deref().unwrap_or_default();
-                let error = other_max_ttl(self, theirs, max_ttl, key);
-                self.goes_by(Some(theirs), max_ttl);
-                return heard(Said::Not, Some(error));
-            }
             return heard(Said::Not, Some(errors::script(&self.options, call, text)));
         }
         let items = answered.value.items();
@@ -290,11 +259,11 @@ impl Member {
             (Some("Y"), Some(number)) => {
                 let admitted = items.get(3).and_then(Value::text) == Some("1");
                 self.set_stranger(!admitted);
-                if matches!(call.script, Which::QuorumTake | Which::QuorumRead) {
-                    self.goes_by(None, max_ttl);
-                }
-                let grown = self.grown(answered.before, max_ttl);
-                let counts = admitted && grown.as_deref() == run_of(call);
+                // Where nobody is admitted, it was up for long when it was asked.
+                let grown = || self.counts_at(wait).is_some_and(|at| at <= answered.before);
+                let counts = admitted
+                    && run_of(call).is_some_and(|run| self.is_run(run))
+                    && (self.options.marker.is_some() || grown());
                 Heard { number, ..heard(Said::Yes { counts, number }, None) }
             }
             (Some("N"), number) => {
@@ -357,10 +326,4 @@ fn run_of(call: &Call) -> Option<&str> {
     };
     let at = call.arguments.len().checked_sub(from_end)?;
     call.arguments.get(at)
-}
-
-/// From when on a server with these facts has been up for `max_ttl`, at the latest.
-fn counts_at(facts: &Facts, max_ttl: Duration) -> Option<Ticks> {
-    let up = facts.uptime?.saturating_sub(UPTIME_STEP);
-    Some(facts.heard.plus(max_ttl).minus(up.min(max_ttl)))
 }

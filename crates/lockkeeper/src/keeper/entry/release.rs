@@ -347,6 +347,16 @@ impl Entry {
                 );
                 "not-ours"
             }
+            End::Gone(why) => {
+                tracing::warn!(
+                    engine,
+                    name = %self.name,
+                    %hold,
+                    %why,
+                    "a part of the hold was gone before it was released"
+                );
+                "gone"
+            }
             End::Unknown(error) => {
                 tracing::warn!(
                     engine,

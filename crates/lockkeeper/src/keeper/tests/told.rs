@@ -131,20 +131,22 @@ async fn r4_a_repeated_release_that_finds_nothing_is_no_illegal_one() {
 #[tokio::test]
 async fn c7_the_release_of_a_hold_whose_lease_ended_on_the_way_is_already_lost_and_no_illegal_one()
 {
-    let released_after = async |passes: Duration| {
+    let released_after = async |passes: Duration, end: End| {
         let (locks, stub, clock, _words) =
             told(Stub { slow: true, leases: true, ..Stub::default() }).await;
         of(&stub.attempts).push_back(leased());
         let released = tokio::spawn(locks.mutex("a").lock().await.unwrap().release());
         until("the release is under way", || of(&stub.releasing).len() == 1).await;
         clock.advance(passes);
-        of(&stub.releasing).remove(0).1.send(End::NotOurs).unwrap();
+        of(&stub.releasing).remove(0).1.send(end).unwrap();
         soon("it is answered", released).await.unwrap()
     };
-    let late = released_after(TTL).await;
+    let late = released_after(TTL, End::NotOurs).await;
     assert!(matches!(late, crate::Released::AlreadyLost(Lost::Expired)), "{late:?}");
-    let early = released_after(Duration::ZERO).await;
+    let early = released_after(Duration::ZERO, End::NotOurs).await;
     assert!(matches!(early, crate::Released::NotOurs), "somebody took it: {early:?}");
+    let partly = released_after(Duration::ZERO, End::Gone(Lost::TakenAway)).await;
+    assert!(matches!(partly, crate::Released::AlreadyLost(Lost::TakenAway)), "{partly:?}");
 }
 
 #[tokio::test]

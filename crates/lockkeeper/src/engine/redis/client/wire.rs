@@ -167,6 +167,12 @@ impl Link {
         self.lock().facts.clone()
     }
 
+    /// Looks at the same without a copy of it.
+    #[cfg(feature = "redlock")]
+    pub(in crate::engine) fn by_facts<T>(&self, look: impl FnOnce(&Facts) -> T) -> Option<T> {
+        self.lock().facts.as_ref().map(look)
+    }
+
     /// Connects once, and says hello.
     ///
     /// # Errors

@@ -160,6 +160,22 @@ fn r1_a_grant_whose_lease_is_all_but_over_is_none() {
 }
 
 #[test]
+fn h5_whoever_gave_a_part_of_a_hold_back_had_it_and_the_rest_was_lost() {
+    let (gave, nothing) = (Said::Gave, Said::Nothing);
+    for (said, ends) in [
+        ([gave, gave, gave, nothing, nothing], Outcome::Freed),
+        ([nothing, nothing, nothing, gave, gave], Outcome::Gone),
+        ([nothing, nothing, nothing, nothing, gave], Outcome::Gone),
+        ([nothing, nothing, nothing, nothing, other(9)], Outcome::NotOurs),
+    ] {
+        let mut claim = Claim::new(5, false);
+        claim.asked(&[yes(); 5]);
+        claim.step(Event::Leave { now: at(2) });
+        assert_eq!(outcome(&claim.all(Verb::Give, &said)), Some(ends), "{said:?}");
+    }
+}
+
+#[test]
 fn r4_what_did_not_certainly_say_no_is_given_back() {
     let mut claim = Claim::new(5, false);
     claim.ask(at(0));

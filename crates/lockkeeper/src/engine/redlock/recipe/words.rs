@@ -181,6 +181,8 @@ pub(in crate::engine::redlock) enum Outcome {
     Lost,
     /// It was given back.
     Freed,
+    /// It was given back where it was left: a majority had lost it.
+    Gone,
     /// It was not ours any more, or never.
     NotOurs,
 }

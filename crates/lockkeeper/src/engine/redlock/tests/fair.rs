@@ -61,7 +61,7 @@ fn is_woken(process: &Process, claim: &Claim) {
 
 #[test]
 fn waiters_of_a_fair_lock_have_it_one_after_the_other_and_leave_nothing() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let processes: Vec<Process> = (0..4).map(|_| fair(&quorum)).collect();
     let about = processes[0].engine.describe();
     assert!(about.warnings.iter().any(|warning| warning.id == "dead-waiters"));
@@ -86,7 +86,7 @@ fn waiters_of_a_fair_lock_have_it_one_after_the_other_and_leave_nothing() {
 
 #[test]
 fn a_fair_lock_is_taken_from_nobody_who_stands_before_us() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let (one, two) = (fair(&quorum), fair(&quorum));
     // Java stands first on two members, and has not heard that it is free.
     for server in &quorum.0[..2] {
@@ -120,7 +120,7 @@ fn a_fair_lock_is_taken_from_nobody_who_stands_before_us() {
 
 #[test]
 fn a_fair_lock_that_is_taken_away_by_force_is_told_to_the_first_in_line() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let (one, two) = (fair(&quorum), fair(&quorum));
     let (held, waiting) = (claim(&one, "a"), claim(&two, "a"));
     granted(one.attempt(&held));
@@ -138,7 +138,7 @@ fn a_fair_lock_that_is_taken_away_by_force_is_told_to_the_first_in_line() {
 
 #[test]
 fn l4_contenders_of_a_fair_lock_that_are_each_first_on_a_minority_come_to_an_end() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     quorum.java_has_it();
     let processes: Vec<Process> = (0..3).map(|_| fair(&quorum)).collect();
     let claims: Vec<Claim> = processes.iter().map(|process| claim(process, "a")).collect();

@@ -87,7 +87,7 @@ fn l5_a_stopped_member_is_asked_and_not_waited_for() {
     const WAITS: Duration = Duration::from_secs(5);
     let quorum = Quorum::long_up(3);
     let options = "max_ttl=24h&server_timeout=5s&request_timeout=15s";
-    let url = quorum.url().replace("max_ttl=2s&server_timeout=600ms", options);
+    let url = quorum.url().replace("max_ttl=24h&server_timeout=600ms", options);
     let [one, two] = [&url, &url].map(|url| open(url).expect("they can be used"));
     let long = |process: &Process, name: &str| Claim { ttl: TTL * 30, ..claim(process, name) };
     let held = long(&one, "held");
@@ -154,7 +154,7 @@ fn a_member_that_is_full_or_a_replica_costs_the_others_nothing_and_is_named() {
 #[test]
 fn a_hold_that_a_majority_refuses_to_extend_is_not_given_back_by_the_one_who_asks_about_it() {
     let quorum = Quorum::long_up(3);
-    let url = quorum.url().replace("max_ttl=2s", "max_ttl=24h");
+    let url = quorum.url();
     let [one, two] = [&url, &url].map(|url| open(url).expect("they can be used"));
     let long = |process: &Process| Claim { ttl: TTL * 30, ..claim(process, "a") };
     let held = long(&one);
@@ -180,7 +180,7 @@ fn a_hold_that_a_majority_refuses_to_extend_is_not_given_back_by_the_one_who_ask
 fn a_release_that_crosses_a_renewal_keeps_no_other_hold_waiting_for_its_own() {
     let quorum = Quorum::long_up(3);
     let options = "max_ttl=24h&server_timeout=60s&request_timeout=60s";
-    let url = quorum.url().replace("max_ttl=2s&server_timeout=600ms", options);
+    let url = quorum.url().replace("max_ttl=24h&server_timeout=600ms", options);
     let one = open(&url).expect("they can be used");
     let taken = |n: usize| {
         let claim = Claim { ttl: TTL * 300, ..claim(&one, &format!("a{n}")) };
@@ -313,7 +313,7 @@ fn l3_a_majority_that_comes_back_empty_gives_the_lock_to_nobody_while_a_lease_ma
 #[test]
 fn l5_a_member_that_comes_and_goes_costs_the_others_nothing() {
     let mut quorum = Quorum::long_up(3);
-    let one = open(&quorum.url().replace("max_ttl=2s", "max_ttl=24h")).expect("it opens");
+    let one = open(&quorum.url()).expect("it opens");
     let long = |n| Claim { ttl: Duration::from_secs(3600), ..claim(&one, &format!("a{n}")) };
     let mut held: Vec<Claim> = (0..30).map(long).collect();
     for claim in &mut held {
@@ -344,7 +344,7 @@ fn a_majority_that_is_lost_and_found_while_it_is_opened_is_told_of_and_so_is_its
     };
     // Two greet it at once, the others as soon as they are let.
     proxied.proxies[2..].iter().for_each(|proxy| proxy.hold(Way::Down));
-    let url = proxied.url("max_ttl=2s&server_timeout=600ms&connect_timeout=15s");
+    let url = proxied.url("server_timeout=600ms&connect_timeout=15s");
     let one = std::thread::scope(|scope| {
         let opening = scope.spawn(|| open(&url));
         until("two are connected", || connected(0) && connected(1));
@@ -421,7 +421,7 @@ fn l3_a_member_that_is_flushed_gives_the_lock_to_nobody_while_a_lease_may_last()
 #[test]
 fn r1_l2_a_lease_counts_from_before_the_first_send_and_late_answers_grant_nothing() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("max_ttl=2s&server_timeout=5s&request_timeout=5s");
+    let one = proxied.process("server_timeout=5s&request_timeout=5s");
     let slow = |ms| Fault { delay: Duration::from_millis(ms), ..Fault::default() };
     proxied.all(Way::Down, &slow(300));
     let before = one.now();
@@ -445,7 +445,7 @@ fn r4_a_release_whose_replies_were_lost_is_unknown_and_frees_only_its_own_grant(
     let quorum = &proxied.quorum;
     let options = "max_ttl=24h&server_timeout=600ms&request_timeout=1s";
     let one = proxied.process(&format!("{options}&connect_timeout=1s"));
-    let two = open(&quorum.url().replace("max_ttl=2s&server_timeout=600ms", options));
+    let two = open(&quorum.url().replace("max_ttl=24h&server_timeout=600ms", options));
     let two = two.expect("the members can be used");
     // Nothing but a release ends them while this runs.
     let long = |process| Claim { ttl: TTL * 1_800, ..claim(process, "a") };
@@ -470,7 +470,7 @@ fn r4_a_release_whose_replies_were_lost_is_unknown_and_frees_only_its_own_grant(
 #[test]
 fn r4_an_acquire_whose_replies_were_lost_is_unknown_and_asked_again_holds_once() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("max_ttl=2s&server_timeout=600ms&request_timeout=1s");
+    let one = proxied.process("server_timeout=600ms&request_timeout=1s");
     let lost = Fault { cut_after: Some(0), ..Fault::default() };
     proxied.all(Way::Down, &lost);
     let (asked, before) = (claim(&one, "a"), ran(&proxied.quorum, "set"));

@@ -36,7 +36,7 @@ fn hand_off(layout: &str) {
     let proxied = Proxied::before(Quorum::long_up(3));
     let quorum = &proxied.quorum;
     let options = format!("max_ttl=24h&server_timeout=10s&request_timeout=20s&layout={layout}");
-    let direct = quorum.url().replace("max_ttl=2s&server_timeout=600ms", &options);
+    let direct = quorum.url().replace("max_ttl=24h&server_timeout=600ms", &options);
     let [one, two] = [&direct, &direct].map(|url| open(url).expect("they can be used"));
     let clock = Clock::virtual_at(Duration::from_secs(1_000_000));
     let three = open_at(&proxied.url(&options), clock.clone()).expect("they can be used");

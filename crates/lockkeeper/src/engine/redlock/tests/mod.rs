@@ -4,6 +4,7 @@ mod admit;
 mod defaults;
 mod fair;
 mod faults;
+mod forgets;
 mod handoff;
 mod interop;
 mod mutual;

@@ -40,7 +40,7 @@ pub(super) fn refused(attempt: Attempt) -> Error {
 
 #[test]
 fn plain_writes_what_the_others_write() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     for (value, key, length) in
         [("hex", "{name}", 32), ("guid", "redlock:{name}", 36), ("base64", "mutex:{name}", 24)]
     {
@@ -73,7 +73,7 @@ fn plain_writes_what_the_others_write() {
 
 #[test]
 fn plain_waits_for_a_foreign_majority_and_is_woken_by_its_release() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let process = plain(&quorum, "");
     // One that a dead program left keeps nobody out.
     quorum.0[2].command(&["SET", "a", "dead", "NX", "PX", "60000"]);
@@ -108,7 +108,7 @@ fn plain_waits_for_a_foreign_majority_and_is_woken_by_its_release() {
 #[test]
 fn r10_a_plain_waiter_is_woken_by_members_that_it_reached_again() {
     let proxied = Proxied::before(Quorum::long_up(3));
-    let url = proxied.quorum.url().replace("max_ttl=2s", "max_ttl=24h") + "&layout=plain";
+    let url = proxied.quorum.url() + "&layout=plain";
     let one = open(&url).expect("the members can be used");
     let two = proxied.process("max_ttl=24h&server_timeout=600ms&layout=plain");
     let long = |process| Claim { ttl: Duration::from_secs(60), ..claim(process, "a") };
@@ -138,7 +138,7 @@ fn r10_a_plain_waiter_is_woken_by_members_that_it_reached_again() {
 
 #[test]
 fn plain_is_taken_away_from_those_who_were_shown() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let process = plain(&quorum, "&value=base64");
     let held = claim(&process, "a");
     granted(process.attempt(&held));
@@ -155,7 +155,7 @@ fn plain_is_taken_away_from_those_who_were_shown() {
 
 #[test]
 fn plain_errors_name_what_helps_in_this_layout() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let process = plain(&quorum, "");
     let owner = "9c2f4a1e-6f0b-4a55-8a3c-1f2e3d4c5b6a:42";
     for server in &quorum.0 {
@@ -167,7 +167,7 @@ fn plain_errors_name_what_helps_in_this_layout() {
     for says in ["the key a is of another type", "in layout=plain", "layout=redisson"] {
         assert!(error.message().contains(says), "{says}: {error}");
     }
-    let url = quorum.url().replace("redlock://", "redlock://shop:pw@");
+    let url = quorum.url().replace("://", "://shop:pw@");
     let narrow = open(&format!("{url}&layout=plain")).expect("the members can be used");
     let error = refused(narrow.attempt(&claim(&narrow, "b")));
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
@@ -178,19 +178,19 @@ fn plain_errors_name_what_helps_in_this_layout() {
 }
 
 #[test]
-fn l3_a_plain_member_counts_once_it_has_been_up_for_the_max_ttl_of_the_url() {
+fn l3_a_plain_member_counts_once_it_has_been_up_for_the_longest_lease() {
     let quorum = Quorum::young(3);
     let process = plain(&quorum, "");
     let asked = claim(&process, "a");
     let Attempt::Unknown(error) = process.attempt(&asked) else { panic!("they do not count") };
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(error.message().contains("max_ttl=2s"), "{error}");
+    assert!(error.message().contains("up for 2s"), "{error}");
     until("they count", || matches!(process.attempt(&asked), Attempt::Granted(_)));
 }
 
 #[test]
 fn r3_a_late_request_to_give_back_deletes_nothing_that_a_later_round_wrote() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let redisson = |fair| Others::Redisson { fair };
     for others in [Others::Value(ValueFormat::Base64), redisson(false), redisson(true)] {
         late_requests_delete_nothing(&quorum, others);

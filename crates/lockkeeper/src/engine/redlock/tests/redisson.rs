@@ -72,7 +72,7 @@ fn woken(process: &Process, id: ClaimId) {
 
 #[test]
 fn redisson_writes_an_rlock_on_each_member() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let (one, two) = (redisson(&quorum), redisson(&quorum));
     let about = one.engine.describe();
     assert_eq!((about.layout, about.fenced), ("redisson", false));
@@ -111,7 +111,7 @@ fn redisson_writes_an_rlock_on_each_member() {
 
 #[test]
 fn redisson_waits_for_a_majority_of_java_and_is_woken_by_its_unlock() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let process = redisson(&quorum);
     // What a RedissonRedLock could not take it gives back; a minority keeps nobody out.
     assert_eq!(quorum.java_locks(&[2], "a"), 1);
@@ -139,12 +139,12 @@ fn redisson_waits_for_a_majority_of_java_and_is_woken_by_its_unlock() {
 
 #[test]
 fn redisson_errors_name_what_helps_in_this_layout() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     for server in &quorum.0 {
         server.command(&["SET", "a", "0123456789abcdef0123456789abcdef", "PX", "60000"]);
         server.command(&["ACL", "SETUSER", "shop", "on", ">pw", "~other:*", "&*", "+@all"]);
     }
-    let url = quorum.url().replace("redlock://", "redlock://shop:pw@");
+    let url = quorum.url().replace("://", "://shop:pw@");
     for lock in ["plain", "fair"] {
         let layout = format!("&layout=redisson&lock={lock}");
         let process = open(&(quorum.url() + &layout)).expect("the members can be used");
@@ -170,9 +170,8 @@ fn r10_a_waiter_of_redisson_is_woken_by_what_a_claim_gives_back_that_is_refused(
     let two = redisson(quorum);
     quorum.warm(&two);
     // For this one no member has been up for long enough; what it wrote stands until it hears that.
-    let one =
-        open(&proxied.url("max_ttl=60s&server_timeout=10s&request_timeout=10s&layout=redisson"));
-    let one = one.expect("the members can be used");
+    let url = proxied.url("server_timeout=10s&request_timeout=10s&layout=redisson");
+    let one = open(&url.replace("-lab", "")).expect("the members can be used");
     proxied.all(Way::Down, &Fault { hold: true, ..Fault::default() });
     let refused = Claim { ttl: TTL * 15, ..claim(&one, "a") };
     std::thread::scope(|scope| {
@@ -194,7 +193,7 @@ fn r10_a_waiter_of_redisson_is_woken_by_what_a_claim_gives_back_that_is_refused(
 
 #[test]
 fn r5_a_withdrawal_of_redisson_leaves_nothing_granted_or_not() {
-    let quorum = Quorum::of(3);
+    let quorum = Quorum::grown(3);
     let (one, two) = (redisson(&quorum), redisson(&quorum));
     let held = claim(&one, "a");
     let asked = one.engine.attempt(&held, Line::Join);
@@ -217,7 +216,7 @@ fn r5_a_withdrawal_of_redisson_leaves_nothing_granted_or_not() {
 
 #[test]
 fn l3_an_rlock_is_restored_on_a_member_that_comes_back_empty_and_taken_away_by_its_owner() {
-    let mut quorum = Quorum::of(3);
+    let mut quorum = Quorum::grown(3);
     let (one, two) = (redisson(&quorum), redisson(&quorum));
     let held = claim(&one, "a");
     granted(one.attempt(&held));
@@ -248,7 +247,7 @@ fn r4_a_release_of_redisson_whose_replies_were_lost_frees_only_its_own_grant() {
     let quorum = &proxied.quorum;
     let options = "max_ttl=24h&server_timeout=600ms&request_timeout=1s&layout=redisson";
     let one = proxied.process(&format!("{options}&connect_timeout=1s"));
-    let two = open(&quorum.url().replace("max_ttl=2s&server_timeout=600ms", options));
+    let two = open(&quorum.url().replace("max_ttl=24h&server_timeout=600ms", options));
     let two = two.expect("the members can be used");
     // Nothing but a release ends them while this runs.
     let long = |process| Claim { ttl: TTL * 1_800, ..claim(process, "a") };
@@ -271,7 +270,7 @@ fn r4_a_release_of_redisson_whose_replies_were_lost_frees_only_its_own_grant() {
 
 #[test]
 fn contenders_of_redisson_that_each_have_a_minority_come_to_an_end() {
-    let quorum = Quorum::of(5);
+    let quorum = Quorum::grown(5);
     let processes: Vec<Process> = (0..3).map(|_| redisson(&quorum)).collect();
     std::thread::scope(|scope| {
         for process in &processes {

@@ -290,7 +290,7 @@ fn l3_a_reader_is_restored_on_a_member_that_comes_back_empty_and_no_writer_gets_
 #[test]
 fn r4_a_reader_whose_replies_were_lost_is_unknown_and_asked_again_holds_once() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("max_ttl=2s&server_timeout=600ms&request_timeout=1s");
+    let one = proxied.process("server_timeout=600ms&request_timeout=1s");
     // Its script is known after this: a reply that says otherwise would be lost.
     let warm = reader(&one, "warm");
     granted(one.attempt_until(&warm));

@@ -23,8 +23,22 @@ pub(super) const KEY: &str = "lockkeeper:redlock";
 pub(super) struct Quorum(pub(super) Vec<RedisServer>, Option<ClockShim>);
 
 impl Quorum {
-    /// Servers that have been up for so long that they count.
+    /// Servers that count.
     pub(super) fn of(members: usize) -> Self {
+        let quorum = Self::young(members);
+        quorum.admit();
+        quorum.0.iter().for_each(until_it_counts);
+        quorum
+    }
+
+    /// Waits until a client has admitted all.
+    fn admit(&self) {
+        let _meets_them = self.process();
+        (0..self.0.len()).for_each(|member| self.until_admitted(member));
+    }
+
+    /// Servers that have been up for so long that they count where nobody is admitted.
+    pub(super) fn grown(members: usize) -> Self {
         let quorum = Self::young(members);
         quorum.0.iter().for_each(until_it_counts);
         quorum
@@ -35,23 +49,25 @@ impl Quorum {
         Self((0..members).map(|_| RedisServer::start()).collect(), None)
     }
 
-    /// Servers that have been up for two days as they see it, for long leases.
+    /// Servers that count, and have been up for two days as they see it.
     pub(super) fn long_up(members: usize) -> Self {
         let clock = ClockShim::new().expect("cc is there");
         let [(preload, library), (control, file)] = clock.environment();
         let environment =
             [(preload, &*library.to_string_lossy()), (control, &*file.to_string_lossy())];
         let start = |_| RedisServer::start_in(&[], &environment);
-        let servers = (0..members).map(start).collect();
-        clock.step(Clocks::Wall, Duration::from_secs(48 * 3600)).expect("the file is ours");
-        Self(servers, Some(clock))
+        let quorum = Self((0..members).map(start).collect(), Some(clock));
+        drop(quorum.process());
+        quorum.pass(Duration::from_secs(48 * 3600));
+        quorum.admit();
+        quorum
     }
 
-    /// Patient enough for a machine with much to do.
+    /// Patient enough for a machine with much to do. Members wait for two seconds there.
     pub(super) fn url(&self) -> String {
         let ports: Vec<String> =
             self.0.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-        format!("redlock://{}?max_ttl=2s&server_timeout=600ms", ports.join(","))
+        format!("redlock-lab://{}?max_ttl=24h&server_timeout=600ms", ports.join(","))
     }
 
     /// Waits until the present run of a member is admitted.
@@ -63,15 +79,21 @@ impl Quorum {
         });
     }
 
-    /// Its members and nothing else.
+    /// Its members and nothing else, as anybody writes it.
     pub(super) fn bare_url(&self) -> String {
-        self.url().split('?').next().unwrap_or_default().to_owned()
+        self.url().replace("-lab", "").split('?').next().unwrap_or_default().to_owned()
     }
 
     /// The members' time of day goes on by this; for those that [`Quorum::long_up`] started.
     pub(super) fn pass(&self, time: Duration) {
         let clock = self.1.as_ref().expect("their clock can be moved");
         clock.step(Clocks::Wall, time).expect("the file is ours");
+    }
+
+    /// It goes back by this.
+    pub(super) fn set_back(&self, by: Duration) {
+        let clock = self.1.as_ref().expect("their clock can be moved");
+        clock.step_back(Clocks::Wall, by).expect("the file is ours");
     }
 
     pub(super) fn process(&self) -> Process {
@@ -114,6 +136,13 @@ impl Quorum {
         self.until_clean_but(name, 0);
     }
 
+    /// The same for these members.
+    pub(super) fn until_gone(&self, name: &str, members: &[usize]) {
+        let key = format!("lockkeeper:{{redlock:{name}}}");
+        let has = |member: &usize| self.0[*member].command(&["EXISTS", &key]) != ["0"];
+        until("nothing is left there", || !members.iter().any(has));
+    }
+
     /// The same, apart from what the first of them have.
     pub(super) fn until_clean_but(&self, name: &str, first: usize) {
         let is_clean = || self.records(name)[first..].iter().all(|text| text == "(nil)");
@@ -138,7 +167,10 @@ pub(super) fn open(url: &str) -> Result<Process> {
 /// The same by a clock of the test's own making.
 pub(super) fn open_at(url: &str, clock: Clock) -> Result<Process> {
     let mut url = EngineUrl::parse(url)?;
-    let open = super::super::registration().open;
+    let open = match url.scheme.as_str() {
+        "redlock-lab" => super::super::laboratory().open,
+        _ => super::super::registration().open,
+    };
     Process::at(open(&mut url, &Common::new(TTL, 100))?.into(), clock)
 }
 
@@ -176,7 +208,7 @@ impl Proxied {
     pub(super) fn url(&self, options: &str) -> String {
         let at: Vec<String> =
             self.proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-        format!("redlock://{}?{options}", at.join(","))
+        format!("redlock-lab://{}?{options}", at.join(","))
     }
 
     /// The same fault for all of one direction.

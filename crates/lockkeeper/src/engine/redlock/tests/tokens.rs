@@ -32,15 +32,14 @@ impl Quorum {
 }
 
 /// One turn of a process, and its number.
-fn turn(process: &Process, name: &str) -> u64 {
+pub(super) fn turn(process: &Process, name: &str) -> u64 {
     let turn = claim(process, name);
     let number = number(process.attempt_until(&turn));
     assert!(matches!(process.release(turn.id), End::Freed));
     number
 }
 
-/// Members that lost their data one after the other count once that was seen long enough ago: who
-/// looks between two of them takes the first one for a stranger.
+/// Members that lost their data count once that was seen long enough ago.
 fn until_they_count(process: &Process) {
     until("a majority counts", || {
         let probe = claim(process, "probe");
@@ -279,7 +278,7 @@ fn names_that_nobody_used_cost_one_flight_while_others_use_others() {
 }
 
 /// The time of a server, as a number.
-fn tick_of(server: &RedisServer) -> u64 {
+pub(super) fn tick_of(server: &RedisServer) -> u64 {
     let time = server.command(&["TIME"]);
     let part = |at: usize| time[at].parse::<u64>().expect("a number");
     next_number(0, part(0) * 1_000_000 + part(1)).expect("it is of this century")

@@ -57,7 +57,7 @@ impl Link {
             commands.push(("CLUSTER", Command::new(["CLUSTER", "MYID"])));
         }
         if let Some(key) = &options.marker {
-            commands.push(("HMGET", Command::new(["HMGET", key, "run", "max_ttl", "clock_skew"])));
+            commands.push(("HMGET", Command::new(["HMGET", key, "run", "layout", "clock_skew"])));
         }
         let tracks = self.lock().tracks.clone();
         if let Some(tracks) = &tracks {
@@ -117,9 +117,9 @@ impl Link {
             facts.time = Some((seconds.saturating_mul(1_000_000).saturating_add(micros), before));
             facts.read_at_us = read_at_us;
         }
-        if let Some([run, max_ttl, clock_skew]) = marker.as_ref().map(Value::items) {
+        if let Some([run, layout, clock_skew]) = marker.as_ref().map(Value::items) {
             let text = |value: &Value| value.text().map(str::to_owned);
-            facts.marker = [run, max_ttl, clock_skew].map(text);
+            facts.marker = [run, layout, clock_skew].map(text);
         }
         facts.heard = self.clock.now();
         facts.check(options)?;

@@ -1,0 +1,259 @@
+//! What a quorum that forgot must not do, whatever the URLs of its clients say and however their
+//! time of day is set (R1, R7).
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::proxy::Proxy;
+
+use super::super::wire::Member;
+use super::support::{KEY, Proxied, Quorum, TTL, claim, open, open_at};
+use super::tokens::{tick_of, turn};
+use crate::engine::redis::client::resp::Value;
+use crate::engine::redis::client::script::{Call, Which};
+use crate::engine::redis::tests::support::{Process, granted, number, options, until};
+use crate::engine::{Attempt, End};
+use crate::words::claim::Claim;
+use crate::words::clock::Clock;
+use crate::words::error::ErrorKind;
+use crate::words::id::ClaimId;
+use crate::words::lost::Lost;
+
+/// So many numbers are a second.
+const SECOND: u64 = 62_500;
+
+/// Longer than another client's leases.
+const LEASE: Duration = Duration::from_secs(4);
+
+/// Two of three members lose everything while somebody holds who cannot be told; the third one is
+/// away. Another client with this option, whose time of day is set forward by so much.
+fn a_second_client_waits(option: &str, step: Duration) {
+    let mut proxied = Proxied::before(Quorum::long_up(3));
+    let through = proxied.url("server_timeout=600ms").replace("-lab", "");
+    let one = open(&through).expect("the members can be used");
+    let held = Claim { ttl: LEASE, ..claim(&one, "a") };
+    let grant = granted(one.attempt_until(&held));
+    let since = grant.lease.as_ref().and_then(|lease| lease.since);
+    let until_over = since.expect("it has a lease").plus(LEASE);
+    // It would write its record again.
+    proxied.proxies.iter().for_each(|proxy| proxy.refuse(true));
+    proxied.proxies.iter().for_each(Proxy::cut);
+    let quorum = &mut proxied.quorum;
+    quorum.0[2].stop();
+    quorum.0[..2].iter_mut().for_each(RedisServer::restart);
+    let url = format!("{}?server_timeout=600ms{option}", quorum.bare_url());
+    let clock = Clock::real();
+    let two = open_at(&url, clock.clone()).expect("two are a majority");
+    let next = Claim { ttl: TTL, ..claim(&two, "a") };
+    clock.step_time_of_day(step);
+    while one.now() < until_over {
+        let attempt = two.attempt(&next);
+        assert!(!matches!(attempt, Attempt::Granted(_)), "BROKEN LOCK: two hold it");
+        let Attempt::Unknown(error) = attempt else { panic!("{attempt:?}") };
+        assert!(error.message().contains("counts in"), "{error}");
+    }
+    quorum.pass(Duration::from_secs(61));
+    let second = until_granted(&two, &next);
+    assert!(second > number(&grant), "BROKEN LOCK: {second} follows {}", number(&grant));
+    quorum.0[2].go_on();
+}
+
+#[test]
+fn r1_a_url_with_a_lesser_max_ttl_lets_no_second_holder_in() {
+    a_second_client_waits("&max_ttl=2s&ttl=2s", Duration::ZERO);
+}
+
+#[test]
+fn h1_a_client_whose_time_of_day_is_set_forward_waits_as_long_as_others() {
+    a_second_client_waits("", Duration::from_secs(600));
+}
+
+#[test]
+fn h1_a_plain_member_is_waited_for_by_a_clock_that_no_time_of_day_moves() {
+    let quorum = Quorum::young(3);
+    let clock = Clock::real();
+    let url = quorum.bare_url() + "?server_timeout=600ms&layout=plain";
+    let process = open_at(&url, clock.clone()).expect("the members can be used");
+    clock.step_time_of_day(Duration::from_secs(600));
+    let attempt = process.attempt(&claim(&process, "a"));
+    let Attempt::Unknown(error) = attempt else { panic!("they do not count: {attempt:?}") };
+    assert!(error.message().contains("up for 1m"), "{error}");
+}
+
+#[test]
+fn h2_a_client_whose_time_of_day_is_set_forward_proposes_no_number_of_then() {
+    let quorum = Quorum::of(3);
+    let clock = Clock::real();
+    let process = open_at(&quorum.url(), clock.clone()).expect("the members can be used");
+    let before = turn(&process, "a");
+    quorum.until_clean("a");
+    clock.step_time_of_day(Duration::from_secs(56 * 365 * 24 * 3600));
+    let number = turn(&process, "a");
+    // They began so far above the clocks when they were admitted.
+    let most = tick_of(&quorum.0[0]) + 10 * SECOND;
+    assert!(before < number && number <= most, "{before}, then {number}");
+}
+
+#[test]
+fn h2_a_member_gives_no_number_that_is_far_above_what_it_knows_and_keeps_one_that_others_gave() {
+    let quorum = Quorum::of(3);
+    let process = quorum.process();
+    let held = claim(&process, "a");
+    let before = number(&granted(process.attempt_until(&held)));
+    assert!(matches!(process.release(held.id), End::Freed));
+    quorum.until_clean("a");
+    let far = before + 3_600 * SECOND;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let [given, kept] = runtime.expect("a runtime").block_on(async {
+        let nobody = Arc::new(|_, _| {});
+        let options = Arc::new(options(quorum.0[0].port()));
+        let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
+        let driver = member.link.connect().await.expect("it is up");
+        tokio::spawn(member.link.clone().keep(Some(driver), |_| {}));
+        let record = "lockkeeper:{redlock:a}";
+        let keys = [record, &format!("{record}:last"), KEY, &format!("{record}:readers")];
+        let (claim, run) = (ClaimId::fresh().to_string(), member.run());
+        let ask = |script, words: &[&str]| {
+            let arguments = words.iter().copied().collect();
+            member.call(Call { script, keys: keys.into_iter().collect(), arguments })
+        };
+        let number = |value: Value| value.items()[2].unsigned().expect("it has one");
+        let far = far.to_string();
+        let take = [&claim, "1", "2000", "9000000000000000", "who", &far, "1", &run, "2000"];
+        let given = ask(Which::QuorumTake, &take).await.expect("it answers");
+        let keep = [&*claim, "2000", &far, &run];
+        let kept = ask(Which::QuorumKeep, &keep).await.expect("it answers");
+        [number(given), number(kept)]
+    });
+    assert_eq!((given, kept), (before + 1, far));
+}
+
+#[test]
+fn h3_a_server_that_answers_under_two_names_has_one_voice() {
+    let mut quorum = Quorum::of(3);
+    let process = quorum.process();
+    turn(&process, "a");
+    quorum.until_clean("a");
+    // As of a member whose clock is nine seconds ahead: the first and the third keep it.
+    quorum.0[1].stop();
+    quorum.set_last(0, "a", tick_of(&quorum.0[0]) + 9 * SECOND);
+    let before = turn(&process, "a");
+    quorum.until_gone("a", &[0, 2]);
+    quorum.0[1].go_on();
+    let port = quorum.0[2].port();
+    quorum.0[2].kill();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("nobody listens there");
+    let _proxy = Proxy::at(listener, quorum.0[1].port());
+    let twin = format!("Redis at 127.0.0.1:{port} is a member already, under another address");
+    until("the third name leads to the second", || {
+        process.engine.describe().warnings.iter().any(|warning| warning.text == twin)
+    });
+    quorum.0[0].command(&["FLUSHALL"]);
+    let next = claim(&process, "a");
+    let after = until_granted(&process, &next);
+    assert!(after > before, "BROKEN LOCK: {after} follows {before}");
+    assert!(matches!(process.release(next.id), End::Freed));
+    // Nor do two voices of one server make a majority.
+    quorum.0[0].stop();
+    let attempt = process.attempt(&claim(&process, "b"));
+    let Attempt::Unknown(error) = attempt else { panic!("one is no majority: {attempt:?}") };
+    assert!(error.message().contains(&twin), "{error}");
+    quorum.0[0].go_on();
+}
+
+/// Asks until it is granted, also while too few count.
+fn until_granted(process: &Process, claim: &Claim) -> u64 {
+    let mut told = None;
+    until("it is granted", || match process.attempt(claim) {
+        Attempt::Granted(grant) => {
+            told = Some(number(&grant));
+            true
+        }
+        _ => false,
+    });
+    told.expect("it was granted")
+}
+
+#[test]
+fn h5_a_release_by_who_lost_a_part_of_its_hold_is_not_illegal() {
+    let quorum = Quorum::long_up(5);
+    let one = quorum.process();
+    let held = Claim { ttl: TTL * 30, ..claim(&one, "a") };
+    granted(one.attempt_until(&held));
+    until("all have it", || quorum.with_record(&held) == 5);
+    let loses = ["DEL", "lockkeeper:{redlock:a}"];
+    quorum.0[2..].iter().for_each(|server| drop(server.command(&loses)));
+    let end = one.release(held.id);
+    assert!(matches!(end, End::Gone(Lost::TakenAway)), "{end:?}");
+}
+
+#[test]
+fn r2_a_server_whose_clock_was_set_back_behind_its_start_is_a_member_all_the_same() {
+    let quorum = Quorum::long_up(3);
+    quorum.set_back(Duration::from_secs(48 * 3600 + 600));
+    let up = quorum.0[0].command(&["INFO", "server"]).concat();
+    assert!(up.contains("uptime_in_seconds:-"), "{up}");
+    let process = quorum.process();
+    granted(process.attempt_until(&claim(&process, "a")));
+    // In the layouts where nobody is admitted it is waited for.
+    let plain = open(&(quorum.url() + "&layout=plain")).expect("the members can be used");
+    let asked = claim(&plain, "b");
+    assert!(matches!(plain.attempt(&asked), Attempt::Unknown(_)), "they may have just started");
+    until("they count", || matches!(plain.attempt(&asked), Attempt::Granted(_)));
+}
+
+#[test]
+fn all_members_that_are_flushed_while_they_run_wait_as_those_that_start_do() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    let held = claim(&one, "a");
+    let grant = granted(one.attempt_until(&held));
+    let since = grant.lease.as_ref().and_then(|lease| lease.since);
+    let until_over = since.expect("it has a lease").plus(TTL);
+    quorum.0.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
+    let next = claim(&two, "a");
+    let second = until_granted(&two, &next);
+    assert!(two.now() > until_over, "BROKEN LOCK: two holders");
+    assert!(second > number(&grant), "BROKEN LOCK: {second} follows {}", number(&grant));
+}
+
+#[test]
+fn r17_members_that_an_older_release_admitted_wait_and_are_of_this_layout_then() {
+    let quorum = Quorum::of(3);
+    for server in &quorum.0 {
+        server.command(&["HSET", KEY, "layout", "1", "max_ttl", "2000"]);
+    }
+    let process = quorum.process();
+    let attempt = process.attempt(&claim(&process, "a"));
+    let Attempt::Unknown(error) = attempt else { panic!("they waited for less: {attempt:?}") };
+    assert!(error.message().contains("counts in"), "{error}");
+    until_granted(&process, &claim(&process, "b"));
+    let layout = |at: usize| quorum.0[at].command(&["HGET", KEY, "layout"]).concat();
+    until("all are of this layout", || (0..3).all(|at| layout(at) == "2"));
+    quorum.0.iter().for_each(|server| drop(server.command(&["HSET", KEY, "layout", "3"])));
+    let refused = process.attempt(&claim(&process, "c"));
+    let Attempt::Failed(error) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.kind(), ErrorKind::NewerLayout);
+    assert!(error.message().contains("layout 3 and this release knows 2"), "{error}");
+}
+
+#[test]
+fn what_members_wait_for_is_the_longest_lease_of_all_that_asked_for_one_and_never_less() {
+    let quorum = Quorum::long_up(3);
+    let longest = || quorum.0[0].command(&["HGET", KEY, "max_ttl"]).concat();
+    assert_eq!(longest(), "2000", "the laboratory's");
+    for (option, says) in [("?max_ttl=5m", "300000"), ("", "300000"), ("?max_ttl=6m", "360000")] {
+        let process = open(&(quorum.bare_url() + option)).expect("the members can be used");
+        granted(process.attempt_until(&claim(&process, "a")));
+        until("it is known", || longest() == says);
+    }
+    // Whoever comes next waits for that, whatever its own URL says.
+    quorum.0.iter().for_each(|server| drop(server.command(&["HDEL", KEY, "run"])));
+    let process = quorum.process();
+    let attempt = process.attempt(&claim(&process, "b"));
+    let Attempt::Unknown(error) = attempt else { panic!("they do not count: {attempt:?}") };
+    let waits = |time: &str| error.message().contains(&format!("counts in {time}"));
+    assert!(waits("5m") || waits("6m"), "{error}");
+}
