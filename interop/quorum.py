@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from background import in_background
 from harness import Holder, Server, attempt, case, soon_mostly, wait
 
-# A member counts once it has been up for as long as the longest lease of anybody.
+# A lease that lasts while something is done; members of the drivers' own count once they have been
+# up for less.
 LONGEST = 4
 # A lease that is short enough to see its end.
 SHORT = 2
@@ -33,7 +34,7 @@ class Members:
 
     def url(self, options):
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports)
-        return f"redlock://{hosts}?max_ttl={LONGEST}s&{options}"
+        return f"redlock-lab://{hosts}?{options}"
 
 
 def beside(library, start, options):

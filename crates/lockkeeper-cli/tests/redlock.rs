@@ -8,20 +8,31 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Place, Reaped, json, run, until_true};
 use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
 
 #[test]
 fn redlock_runs_shows_and_is_examined_from_the_command_line() {
-    let mut servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
+    let clock = ClockShim::new().unwrap();
+    let environment = clock.environment();
+    let environment: Vec<_> =
+        environment.iter().map(|(name, path)| (*name, path.to_str().unwrap())).collect();
+    let start = |_| RedisServer::start_in(&[], &environment);
+    let mut servers: Vec<RedisServer> = (0..3).map(start).collect();
     let at: Vec<String> = servers.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
-    let url = format!("redlock://{}?ttl=2s&max_ttl=2s&server_timeout=500ms", at.join(","));
+    let url = format!("redlock://{}?ttl=2s&server_timeout=500ms", at.join(","));
     let place = Place::new();
 
     // A member that has just started does not count: that is said, and until when.
     let young = run(&place, &url, &["doctor"]);
     assert_eq!(young.code, 69, "{young:?}");
-    assert!(young.err.contains("counts in") && young.err.contains("max_ttl=2s"), "{young:?}");
+    let waits = "1m after a client first met it";
+    assert!(young.err.contains("counts in") && young.err.contains(waits), "{young:?}");
+    // A minute goes by.
+    clock.step(Clocks::Wall, Duration::from_secs(61)).unwrap();
     let ran = run(&place, &url, &["run", "nightly", "-w", "20s", "--", "true"]);
     assert_eq!(ran.code, 0, "whoever waits gets it once they count: {ran:?}");
 
@@ -43,7 +54,7 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     let before = left();
     let examined = run(&place, &url, &["doctor"]);
     assert_eq!(examined.code, 1, "all members are on one host: {examined:?}");
-    let limits = "limits    names and labels of 1 KiB, leases from 200ms to 2s\n";
+    let limits = "limits    names and labels of 1 KiB, leases from 200ms to 1m\n";
     for says in
         ["EFFICIENCY", "all members are on 127.0.0.1", "only ever grow", "clock_skew", limits]
     {

@@ -54,8 +54,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// ```
 pub fn started(line: &[OsString]) -> Option<u8> {
     match line {
-        [_, hidden, rest @ ..] if hidden == ARGUMENT => Some(main(rest)),
+        [_, hidden, rest @ ..] if hidden == ARGUMENT => {
+            engines::known();
+            Some(main(rest))
+        }
         [_, hidden, rest @ ..] if hidden == torture::CLIENT_WORD => {
+            engines::known();
             Some(torture::client_main(rest))
         }
         _ => None,

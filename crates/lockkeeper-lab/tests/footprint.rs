@@ -12,6 +12,7 @@ use lockkeeper_lab::conformance::Helper;
 use lockkeeper_lab::engines::cluster::server::Nodes;
 use lockkeeper_lab::engines::redis::server::{RedisClient, RedisServer};
 use lockkeeper_lab::engines::sentinel::server::Deployment;
+use lockkeeper_lab::engines::until_they_count;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,11 +50,12 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Members that count soon after their start.
+/// Members that count.
 fn members() -> (Vec<RedisServer>, String) {
     let members: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
     let at: Vec<_> = members.iter().map(|m| format!("127.0.0.1:{}", m.port())).collect();
-    let url = format!("redlock://{}?ttl=2s&max_ttl=2s", at.join(","));
+    let url = format!("redlock-lab://{}?ttl=2s", at.join(","));
+    until_they_count(&members, &url).expect("they count");
     (members, url)
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use lockkeeper::Mode;
 use lockkeeper_lab::conformance::Helper;
 use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::until_they_count;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,7 +43,8 @@ async fn contend(url: &str, processes: usize) -> Vec<u64> {
 fn l4_of_eight_processes_on_one_lock_of_a_quorum_nobody_starves() {
     let members: Vec<_> = (0..5).map(|_| RedisServer::start()).collect();
     let at: Vec<_> = members.iter().map(|m| format!("127.0.0.1:{}", m.port())).collect();
-    let url = format!("redlock://{}?ttl=2s&max_ttl=2s&server_timeout=500ms", at.join(","));
+    let url = format!("redlock-lab://{}?ttl=2s&server_timeout=500ms", at.join(","));
+    until_they_count(&members, &url).expect("they count");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let mut rates = Vec::new();

@@ -1,7 +1,7 @@
 //! The rows of the quorum: three members, each a server of its own that keeps everything on disk.
 //!
-//! A member counts once it has been up for max_ttl. Theirs is the longest of any lease, a day, so
-//! their clock steps on after each start.
+//! Those of the laboratory wait for two seconds. In the layouts where nobody is admitted they count
+//! once they have been up for as long, so their clock steps on after each start.
 
 #![allow(clippy::expect_used, reason = "a test panics when it fails")]
 
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use lockkeeper_lab::conformance::Subject;
 use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::until_they_count;
 use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
 
 /// The program that takes locks in another process.
@@ -25,7 +26,7 @@ struct Members {
 }
 
 impl Members {
-    /// Servers that have been up for two days as they see it, so that leases may last a day.
+    /// Servers that have been up for two days as they see it.
     fn start() -> Self {
         let clock = ClockShim::new().expect("cc is there");
         let [(preload, library), (control, file)] = clock.environment();
@@ -58,7 +59,8 @@ fn quorum(name: &str, options: &str) -> Subject {
     let at: Vec<String> =
         members.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
     let at = at.join(",");
-    let url = format!("redlock://{at}?ttl=2s&max_ttl=24h&server_timeout=500ms{options}");
+    let url = format!("redlock-lab://{at}?ttl=2s&max_ttl=24h&server_timeout=500ms{options}");
+    until_they_count(&members.servers, &url).expect("they count");
     let members = Arc::new(Mutex::new(members));
     let with = |deed: fn(&mut Members)| {
         let members = members.clone();

@@ -18,6 +18,11 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 async fn main() -> Result<(), Failure> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".to_owned());
     let awaited = std::env::args().nth(2).is_none_or(|word| word != "drop");
+    // Members of the drivers' own need not be waited for.
+    #[cfg(feature = "redlock")]
+    if url.starts_with("redlock-lab:") {
+        Locks::register(lockkeeper::redlock_laboratory())?;
+    }
     let locks = Locks::builder().io_enabled().open(&url).await?;
     let options = url.split_once('?').map_or("no options", |(_, options)| options);
     let release = if awaited { "its release is awaited" } else { "its guard is dropped" };

@@ -112,6 +112,11 @@ async fn take(locks: &Locks, name: &str, mode: &Mode, now: bool) -> Result<Optio
 }
 
 async fn run(url: &str, name: &str, mode: &Mode, now: bool, until_asked: bool) -> Result<u8> {
+    // Members of the drivers' own need not be waited for.
+    #[cfg(feature = "redlock")]
+    if url.starts_with("redlock-lab:") {
+        Locks::register(lockkeeper::redlock_laboratory())?;
+    }
     let locks = Locks::open(url).await?;
     let Some(held) = take(&locks, name, mode, now).await? else { return Ok(75) };
     println!("granted {}", held.token().unwrap_or_else(|| "-".to_owned()));

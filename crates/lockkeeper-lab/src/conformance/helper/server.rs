@@ -52,6 +52,7 @@ struct Server {
 /// Serves one test from standard input and output; for the `main` of a helper program, whose only
 /// argument is the URL.
 pub fn serve(open: impl Fn(String) -> Opening) -> ExitCode {
+    crate::engines::known();
     let Some(url) = std::env::args().nth(1) else {
         eprintln!("usage: lab-helper URL; then one request a line on standard input");
         return ExitCode::from(64);

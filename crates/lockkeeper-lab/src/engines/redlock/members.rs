@@ -1,4 +1,5 @@
-//! The members of a quorum: servers of our own that keep nothing in common.
+//! The members of a quorum: servers of our own that keep nothing in common. They wait for two
+//! seconds where those of others wait for a minute: see `lockkeeper::redlock_laboratory`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -8,10 +9,12 @@ use crate::engines::redis::resp::Resp;
 use crate::engines::redis::server::RedisServer;
 use crate::torture::arena::{has, take};
 
-/// How long a member waits after its start, unless the options say it.
-const MAX_TTL: &str = "max_ttl=2s";
-/// How long it may take until it has been up for that.
-const COUNT_WITHIN: Duration = Duration::from_secs(90);
+/// For how long they have been up when they count in the layouts of others.
+const UP: Duration = Duration::from_secs(3);
+/// How long it may take until they count.
+const COUNT_WITHIN: Duration = Duration::from_secs(120);
+/// What a member keeps about itself.
+const KEY: &str = "lockkeeper:redlock";
 
 /// Several servers that keep on disk what they are told, as far as a kill goes.
 pub(crate) struct Members(pub(crate) Vec<RedisServer>);
@@ -37,19 +40,14 @@ impl Members {
                 return Err((64, format!("redlock:auto: members={other}: give 3, 5, 7 or 9")));
             }
         };
-        if !has(&options, "max_ttl") {
-            options = with(&options, MAX_TTL);
-        }
         if !has(&options, "ttl") {
             options = with(&options, "ttl=2s");
         }
-        let (max_ttl, _) = take(&options, "max_ttl");
-        let max_ttl = max_ttl.and_then(lockkeeper::duration::parse);
         let on_disk = ["--appendonly", "yes"];
         let start = |_| RedisServer::try_start_below(dir, &on_disk, environment);
         let servers: Result<Vec<_>, String> = (0..count).map(start).collect();
         let members = Self(servers.map_err(|text| (69, text))?);
-        members.until_they_count(max_ttl.unwrap_or_default())?;
+        until_they_count(&members.0, &url(&members.addresses(), &options))?;
         Ok((members, options))
     }
 
@@ -68,19 +66,44 @@ impl Members {
         }
         member.try_restart()
     }
+}
 
-    /// INFO counts in whole seconds.
-    fn until_they_count(&self, max_ttl: Duration) -> Result<(), (u8, String)> {
-        let begun = Instant::now();
-        let wanted = max_ttl + Duration::from_secs(1);
-        while !self.0.iter().all(|server| uptime(server).is_some_and(|up| up >= wanted)) {
-            if begun.elapsed() > wanted.max(COUNT_WITHIN) {
-                return Err((69, "the members of redlock:auto do not say that they run".into()));
-            }
-            std::thread::sleep(Duration::from_millis(20));
+/// Waits until the members of a URL count: until a client has admitted them, which it does for as
+/// long as it is open.
+///
+/// # Errors
+/// They cannot be used, or do not count in time; the number is the exit code.
+pub fn until_they_count(members: &[RedisServer], url: &str) -> Result<(), (u8, String)> {
+    crate::engines::known();
+    let begun = Instant::now();
+    let (layout, _) = take(url.split('?').nth(1).unwrap_or_default(), "layout");
+    let admits = layout.is_none_or(|layout| layout == "native");
+    let opened = lockkeeper::blocking::Locks::open(url);
+    let _open = opened.map_err(|error| (error.kind().exit_code(), error.to_string()))?;
+    let counts = |server: &RedisServer| match admits {
+        true => is_admitted(server),
+        false => uptime(server).is_some_and(|up| up >= UP),
+    };
+    while !members.iter().all(counts) {
+        if begun.elapsed() > COUNT_WITHIN {
+            return Err((69, "the members of a quorum do not count".into()));
         }
-        Ok(())
+        std::thread::sleep(Duration::from_millis(20));
     }
+    Ok(())
+}
+
+/// Whether a member was admitted in this run of it.
+fn is_admitted(server: &RedisServer) -> bool {
+    let mut admin = Resp::to(server.port(), Duration::from_secs(5));
+    let told = admin.ask(&["HGET", KEY, "run"]);
+    let run = told.as_ref().ok().and_then(|told| told.text()).filter(|run| run.len() == 40);
+    run.is_some_and(|run| info(server).is_some_and(|info| info.contains(run)))
+}
+
+fn info(server: &RedisServer) -> Option<String> {
+    let mut admin = Resp::to(server.port(), Duration::from_secs(5));
+    Some(admin.ask(&["INFO", "server"]).ok()?.text()?.to_owned())
 }
 
 fn with(options: &str, more: &str) -> String {
@@ -90,12 +113,12 @@ fn with(options: &str, more: &str) -> String {
 /// The URL of members at these addresses.
 pub(crate) fn url(at: &[SocketAddr], options: &str) -> String {
     let at: Vec<String> = at.iter().map(SocketAddr::to_string).collect();
-    format!("redlock://{}?{options}", at.join(","))
+    format!("redlock-lab://{}?{options}", at.join(","))
 }
 
+/// INFO counts in whole seconds.
 fn uptime(server: &RedisServer) -> Option<Duration> {
-    let mut admin = Resp::to(server.port(), Duration::from_secs(5));
-    let info = admin.ask(&["INFO", "server"]).ok()?;
-    let up = info.text()?.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"))?;
+    let info = info(server)?;
+    let up = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"))?;
     up.trim().parse().ok().map(Duration::from_secs)
 }

@@ -10,7 +10,7 @@ pub(super) static THIS: Scene = Scene {
     engine: "redlock",
     guarding: Guarding::Lockkeeper,
     ends: Ends::Kept,
-    // Members that have just started refuse a longer one.
+    // As long as members of ours wait that forgot one.
     ttl: Duration::from_secs(2),
     start: |dir| {
         let (members, options) = Members::start("members=3", dir)?;

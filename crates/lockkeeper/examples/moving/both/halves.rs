@@ -265,7 +265,7 @@ impl Inner {
             let lease = grant.and_then(|grant| grant.lease);
             let freed = match end {
                 Some(End::Freed) => true,
-                Some(End::NotOurs) | None => false,
+                Some(End::NotOurs | End::Gone(_)) | None => false,
                 Some(End::Unknown(_)) if lease.is_some_and(|l| end_of(&l) < self.now()) => false,
                 // It is asked again.
                 Some(End::Unknown(error)) => {

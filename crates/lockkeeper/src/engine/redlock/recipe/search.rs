@@ -13,6 +13,7 @@ use std::time::Duration;
 use state::State;
 
 const MEMBERS: usize = 3;
+/// The longest lease that needs no word in a URL: the layout's.
 const TTL: Duration = Duration::from_secs(10);
 /// Time passes in steps of this: two of them end a lease.
 const STEP: Duration = Duration::from_secs(5);
@@ -29,6 +30,12 @@ const WHOLE: &str = "LOCKKEEPER_WHOLE_SEARCHES";
 
 /// By how much a clock's number grows in a step: faster than anybody asks.
 const TICKS: u64 = 100;
+
+/// How far clocks may be apart: the layout's, half of what passes while a member waits.
+const SKEW: u64 = 100;
+
+/// What a client proposes whose clock is wrong.
+const FAR: u64 = 10_000;
 
 /// What may happen, and how the members behave.
 #[derive(Clone, Copy)]
@@ -56,6 +63,14 @@ struct World {
     /// Members have queues. Where in one a client stands makes nobody a holder: it is the other
     /// messages that do.
     stands: bool,
+    /// The lease of each, which is the longest that its URL allows.
+    ttl: [Duration; 2],
+    /// A member that restarts keeps what it knew of the longest lease, and loses all else.
+    keeps_longest: bool,
+    /// The first client proposes numbers of a clock that is far ahead.
+    proposes_far: bool,
+    /// For the second client the third member's name leads to the second member.
+    twins: bool,
     /// Which of them ask in shared mode.
     shared: [bool; 2],
     /// The last number of each member at the beginning: losers leave different ones.
@@ -63,8 +78,8 @@ struct World {
     /// What the clocks are ahead by, where numbers depend on them. Nobody proposes by them else,
     /// and whoever starts hears a majority of the others.
     clocks: Option<[u64; MEMBERS]>,
-    /// How far apart they are taken to be.
-    skew: u64,
+    /// How far apart each client's URL takes them to be.
+    skew: [u64; 2],
     /// A floor reaches its member some time later.
     slow_floors: bool,
     flaw: Option<Flaw>,
@@ -81,6 +96,22 @@ enum Flaw {
     NoFloor,
     /// Its floor is of the moment of its start.
     EarlyFloor,
+    /// Whoever admits it waits for the longest lease of its own URL.
+    OwnWait,
+    /// It waits for that, and for those that the members tell which it reaches, and their records.
+    RecordsTell,
+    /// Whoever asks last says which lease is the longest.
+    Lowers,
+    /// The second client waits on a clock that was set forward.
+    ClientWaits,
+    /// Whoever admits it takes the clocks to be as far apart as its own URL says.
+    OwnSkew,
+    /// A member gives every number that is proposed.
+    AnyNumber,
+    /// A server that is reached under two names votes twice.
+    TwoVotes,
+    /// It tells twice what it remembers.
+    TellsTwice,
     /// A request to give back deletes what a later round wrote.
     GivesLater,
     /// The greatest number that was answered is told at once.
@@ -106,10 +137,14 @@ const CONTENDING: World = World {
     in_turn: false,
     away: false,
     stands: false,
+    ttl: [TTL; 2],
+    keeps_longest: false,
+    proposes_far: false,
+    twins: false,
     shared: [false, false],
     last: [0; MEMBERS],
     clocks: None,
-    skew: 0,
+    skew: [SKEW; 2],
     slow_floors: false,
     flaw: None,
 };
@@ -161,6 +196,7 @@ fn never(world: &World) {
 
 fn found(world: World, flaw: Flaw, what: &str) {
     let (wrong, states) = search(&World { flaw: Some(flaw), ..world }, STATES_MOST);
+    println!("{what}: {states} states");
     assert!(wrong, "{what}: {states} states");
 }
 
@@ -223,12 +259,61 @@ fn r7_tokens_rise_over_what_is_taken_away_by_force() {
 }
 
 /// Two of three forget at once: the clocks know.
-const ALL_AT_ONCE: World =
-    World { clocks: Some([0, 0, 150]), skew: 150, last: [0; MEMBERS], ..FORGETTING };
+const ALL_AT_ONCE: World = World { clocks: Some([0, 0, SKEW]), last: [0; MEMBERS], ..FORGETTING };
+
+/// The same where numbers began as far above the fastest clock as clocks may be apart.
+const AHEAD: World = World { last: [2 * SKEW; MEMBERS], ..ALL_AT_ONCE };
+
+/// The second client's URL knows of no lease as long as the first one's.
+const UNEQUAL: World = World { ttl: [TTL, STEP], ..ALL_AT_ONCE };
+
+/// The first one's lease is longer than the layout's, which members remember that restart.
+const LONG: World = World {
+    ttl: [Duration::from_secs(20), TTL],
+    keeps_longest: true,
+    asks: [1, 2],
+    steps: 2,
+    ..ALL_AT_ONCE
+};
+
+/// A clock that is far ahead proposes, and all forget.
+const FAR_AHEAD: World =
+    World { proposes_far: true, clocks: Some([0; MEMBERS]), last: [0; MEMBERS], ..FORGETTING };
+
+/// The first and the third know a number that is above the fastest clock; the second client does
+/// not reach the third.
+const TWINS: World =
+    World { twins: true, restarts: 1, last: [2 * SKEW, 0, 2 * SKEW], ..ALL_AT_ONCE };
 
 #[test]
 fn r7_tokens_rise_over_a_majority_that_forgets_while_the_clocks_agree() {
     never(&ALL_AT_ONCE);
+}
+
+#[test]
+fn r1_urls_that_differ_let_no_second_holder_in() {
+    never(&UNEQUAL);
+    never(&World { ttl: [STEP, TTL], ..UNEQUAL });
+    never(&LONG);
+}
+
+#[test]
+fn r1_tokens_rise_above_floors_that_were_ahead_of_the_clocks_whatever_skew_a_url_says() {
+    never(&AHEAD);
+    never(&World { skew: [SKEW, 0], ..AHEAD });
+    never(&World { skew: [0, SKEW], ..AHEAD });
+}
+
+#[test]
+fn h2_tokens_rise_though_a_client_proposes_by_a_clock_that_is_far_ahead() {
+    never(&FAR_AHEAD);
+    never(&World { clocks: Some([0, 0, SKEW]), ..FAR_AHEAD });
+}
+
+#[test]
+fn h3_a_server_with_two_names_lets_no_second_holder_in_and_takes_no_token_back() {
+    never(&TWINS);
+    never(&World { restarts: 0, last: APART, clocks: None, ..TWINS });
 }
 
 #[test]
@@ -263,7 +348,23 @@ fn the_search_finds_what_goes_wrong_without_the_rules() {
     found(FORGETTING, Flaw::NoFloor, "who restarts counts without a floor");
     found(World { restarts: 1, ..FORGETTING }, Flaw::NoFloor, "one of them is enough");
     found(World { away: true, ..restarts }, Flaw::EarlyFloor, "a floor of before a number is told");
-    let far = World { clocks: Some([0, 0, 350]), skew: 100, ..ALL_AT_ONCE };
+    let far = World { clocks: Some([0, 0, 350]), ..ALL_AT_ONCE };
     assert!(search(&far, STATES_MOST).0, "clocks further apart than clock_skew");
-    assert!(search(&World { skew: 350, ..far }, STATES_MOST).0, "a clock_skew beyond max_ttl");
+    let far = World { clocks: Some([0, 0, 350]), skew: [350; 2], ..ALL_AT_ONCE };
+    assert!(search(&far, STATES_MOST).0, "a clock_skew that is no half of what members wait");
+}
+
+#[test]
+fn the_search_finds_what_a_quorum_that_forgets_does_without_the_rules() {
+    let unequal = World { steps: 1, ..UNEQUAL };
+    found(unequal, Flaw::OwnWait, "two members wait for less than somebody's lease");
+    found(unequal, Flaw::RecordsTell, "nobody who answers has the record");
+    let at_once = World { steps: 0, ..UNEQUAL };
+    found(at_once, Flaw::ClientWaits, "a client's clock is set forward while they wait");
+    found(LONG, Flaw::Lowers, "a member forgets the longest lease");
+    let unequal = World { skew: [SKEW, 0], steps: 2, ..AHEAD };
+    found(unequal, Flaw::OwnSkew, "a floor below those of a greater clock_skew");
+    found(World { steps: 2, ..FAR_AHEAD }, Flaw::AnyNumber, "a floor below what a wrong clock proposed");
+    found(TWINS, Flaw::TwoVotes, "one server is a majority");
+    found(TWINS, Flaw::TellsTwice, "one server knows what a majority knows");
 }

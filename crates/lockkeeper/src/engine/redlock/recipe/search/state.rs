@@ -3,7 +3,9 @@
 
 use super::super::super::floor::{Told, floor};
 use super::super::{Action, Event, Other, Outcome, Rank, Recipe, Rules, Said, Silent, Verb};
-use super::{Flaw, IN_TIME, MEMBERS, STEP, TICKS, TTL, World};
+use std::time::Duration;
+
+use super::{FAR, Flaw, IN_TIME, MEMBERS, SKEW, STEP, TICKS, TTL, World};
 use crate::protocol::lease::{Drift, deadline};
 use crate::words::clock::Ticks;
 use crate::words::id::ClaimId;
@@ -22,7 +24,10 @@ struct Record {
 struct Member {
     /// Of each client.
     records: [Option<Record>; 2],
-    counts_at: Ticks,
+    /// When it was met without its data.
+    met: Ticks,
+    /// The longest lease of which it knows.
+    longest: Duration,
     /// How often it has started.
     run: u8,
     admitted: bool,
@@ -91,7 +96,7 @@ impl Client {
     fn new(client: usize, world: &World) -> Self {
         let rules = Rules {
             members: MEMBERS,
-            ttl: TTL,
+            ttl: world.ttl[client],
             drift: Drift::default(),
             patience: STEP,
             long_patience: STEP,
@@ -142,7 +147,11 @@ impl State {
     /// What a client asks for. The second one never learns of a clock.
     fn ask(&mut self, client: usize, world: &World) {
         let fastest = (0..MEMBERS).map(|member| self.tick(member, world)).max().unwrap_or(0);
-        let clock = if world.clocks.is_some() && client == 0 { fastest } else { 0 };
+        let clock = match (client, world.clocks) {
+            (0, Some(_)) if world.proposes_far => FAR,
+            (0, Some(_)) => fastest,
+            _ => 0,
+        };
         let number = clock.max(self.clients[client].proposed + 1);
         self.clients[client].asks -= 1;
         self.clients[client].proposed = number;
@@ -166,10 +175,46 @@ impl State {
         }
     }
 
-    /// What so many members tell makes a floor for one that has started.
-    fn floor(&self, of: usize, members: u16, world: &World) -> Option<u64> {
-        let told: Vec<Told> = (0..MEMBERS)
-            .filter(|member| *member == of || members & (1 << *member) != 0)
+    /// Which server a client reaches under a member's name.
+    fn server(client: usize, member: usize, world: &World) -> usize {
+        if world.twins && client == 1 && member == 2 { 1 } else { member }
+    }
+
+    /// Whether a client finds a member that has waited, and reaches these.
+    fn has_waited(&self, of: usize, client: usize, members: u16, world: &World) -> bool {
+        let (there, own) = (&self.members[of], world.ttl[client]);
+        let records = |member: &Member| {
+            let each = member.records.iter().enumerate().filter(|(_, record)| record.is_some());
+            each.map(|(client, _)| world.ttl[client]).chain([member.longest]).max()
+        };
+        let told = || {
+            let reached = self.members.iter().enumerate().filter(|(m, _)| members & (1 << m) != 0);
+            reached.filter_map(|(_, member)| records(member)).max().unwrap_or_default()
+        };
+        let wait = match world.flaw {
+            Some(Flaw::FlushedAtOnce | Flaw::EarlyFloor) => Duration::ZERO,
+            Some(Flaw::ClientWaits) if client == 1 => Duration::ZERO,
+            Some(Flaw::OwnWait) => own,
+            Some(Flaw::RecordsTell) => own.max(told()),
+            _ => TTL.max(own).max(there.longest),
+        };
+        there.met.plus(wait) <= self.now
+    }
+
+    /// What so many members tell a client makes a floor for one that has started.
+    fn floor(&self, of: usize, client: usize, members: u16, world: &World) -> Option<u64> {
+        let reached = (0..MEMBERS).filter(|member| *member == of || members & (1 << *member) != 0);
+        let mut servers: Vec<usize> =
+            reached.map(|member| Self::server(client, member, world)).collect();
+        if world.flaw != Some(Flaw::TellsTwice) {
+            servers.dedup();
+        }
+        // That client does not reach this one.
+        if !servers.contains(&of) {
+            return None;
+        }
+        let told: Vec<Told> = servers
+            .into_iter()
             .map(|member| Told {
                 tick: if world.clocks.is_some() { self.tick(member, world) } else { 0 },
                 top: self.members[member].known(),
@@ -178,7 +223,11 @@ impl State {
             .collect();
         let remember = told.iter().filter(|told| told.admitted).count() > MEMBERS / 2;
         (told.len() > MEMBERS / 2 && (remember || world.clocks.is_some()))
-            .then(|| floor(&told, MEMBERS / 2 + 1, world.skew))
+            .then(|| {
+                let own = world.skew[client];
+                let skew = if world.flaw == Some(Flaw::OwnSkew) { own } else { own.max(SKEW) };
+                floor(&told, MEMBERS / 2 + 1, skew)
+            })
     }
 
     /// A client was told that it holds.
@@ -213,8 +262,16 @@ impl State {
                 }
             }
         }
+        let mut not_sent = Vec::new();
         for action in actions {
             match action {
+                Action::Send { member, verb, round, .. }
+                    if world.flaw != Some(Flaw::TwoVotes)
+                        && Self::server(client, member, world) != member =>
+                {
+                    let said = Event::Said { now, member, verb, round, said: Said::Not };
+                    not_sent.push(said);
+                }
                 Action::Send { member, verb, round, number } => {
                     let not_after = now.plus(IN_TIME);
                     let request = Request { client, member, verb, round, number, not_after };
@@ -228,7 +285,7 @@ impl State {
                     }
                     self.clients[client].until = match outcome {
                         Outcome::Granted { since, .. } | Outcome::Renewed { since } => {
-                            Some(deadline(since, TTL, Drift::default()))
+                            Some(deadline(since, world.ttl[client], Drift::default()))
                         }
                         Outcome::TooFew | Outcome::TooSlow => self.clients[client].until,
                         _ => None,
@@ -238,16 +295,25 @@ impl State {
         }
         self.requests.sort_unstable();
         self.requests.dedup();
+        not_sent.into_iter().for_each(|said| self.step(client, said, world));
     }
 
     /// A member carries a request out; its answer is read, or never.
     fn arrives(&mut self, at: usize, is_read: bool, world: &World) {
         let Request { client, member, verb, round, number, not_after } = self.requests.remove(at);
-        let now = self.now;
-        let there = &mut self.members[member];
+        let (now, server) = (self.now, Self::server(client, member, world));
+        let tick = world.clocks.map(|_| self.tick(server, world));
+        let there = &mut self.members[server];
         there.forget_old(now);
-        let counts = there.counts_at <= now && there.admitted;
-        let (until, known) = (now.plus(TTL), there.known());
+        let waits = matches!(world.flaw, Some(Flaw::NoFloor | Flaw::EarlyFloor));
+        let early = waits && there.met.plus(TTL) > now;
+        let counts = there.admitted && !early;
+        let ttl = world.ttl[client];
+        let (until, known) = (now.plus(ttl), there.known());
+        if verb == Verb::Take && now <= not_after {
+            let lowers = world.flaw == Some(Flaw::Lowers);
+            there.longest = if lowers { ttl } else { there.longest.max(ttl) };
+        }
         let first = self.clients[client].machine.first();
         let reads = world.shared[client];
         let other = there.records[1 - client].clone().filter(|_| {
@@ -260,7 +326,8 @@ impl State {
                 let record = other.expect("it is there");
                 let rest = record.until.since(now);
                 let rank = Rank { first: record.first, claim: id(record.client) };
-                Said::Other(Other { rank, age: TTL - rest, rest, ttl: TTL })
+                let theirs = world.ttl[record.client];
+                Said::Other(Other { rank, age: theirs - rest, rest, ttl: theirs })
             }
             (Verb::Take, Some(record)) if record.round >= round => {
                 record.until = until;
@@ -268,7 +335,10 @@ impl State {
             }
             (Verb::Take, record) => {
                 let same = world.flaw == Some(Flaw::SameNumber);
-                let number = number.max(if same { known } else { known + 1 });
+                let next = if same { known } else { known + 1 };
+                let most = tick.filter(|_| world.flaw != Some(Flaw::AnyNumber));
+                let most = most.map_or(u64::MAX, |tick| known.max(tick) + 2 * SKEW);
+                let number = if number > most { next } else { number.max(next) };
                 *record = Some(Record { client, first, round, number, until });
                 if world.flaw != Some(Flaw::ReadersKeepNothing) || !reads {
                     there.last = number;
@@ -308,7 +378,13 @@ impl State {
         let now = self.now;
         for member in &mut self.members {
             member.forget_old(now);
-            member.counts_at = Some(member.counts_at).filter(|at| *at > now).unwrap_or_default();
+            // Everybody has waited for so long.
+            let long_ago = now.minus(2 * TTL);
+            member.met = if member.admitted && member.met.plus(TTL) <= now {
+                Ticks::default()
+            } else {
+                member.met.max(long_ago)
+            };
             if !world.slow_floors {
                 member.run = 0;
             }
@@ -332,12 +408,13 @@ impl State {
             Verb::Take => now <= r.not_after,
             // Whatever it extends ends some time.
             Verb::Keep => {
-                let there = &members[r.member];
+                let there = &members[Self::server(r.client, r.member, world)];
                 let ours = there.records[r.client].is_some();
                 clients[r.client].machine.round == r.round || ours && r.number > there.known()
             }
             Verb::Give | Verb::Undo => {
-                let there = members[r.member].records[r.client].as_ref();
+                let server = Self::server(r.client, r.member, world);
+                let there = members[server].records[r.client].as_ref();
                 there.is_some_and(|record| gives(record, r.client, r.round, world))
                     || taken.contains(&(r.client, r.member))
             }
@@ -432,16 +509,21 @@ impl State {
             if self.restarts > 0 {
                 with(&|s| s.restart(member, world));
             }
-            let there = &self.members[member];
-            let early = matches!(world.flaw, Some(Flaw::EarlyFloor | Flaw::FlushedAtOnce));
-            let grown = early || there.counts_at <= now;
-            if !there.admitted && grown {
+            if self.members[member].admitted {
+                continue;
+            }
+            let same = world.ttl[0] == world.ttl[1] && world.skew[0] == world.skew[1];
+            let alike = same && !world.twins && world.flaw != Some(Flaw::ClientWaits);
+            for client in if alike { 0..1 } else { 0..2 } {
                 // Who hears more than these begins no lower.
                 for members in [0b110, 0b101, 0b011, 0b001, 0b010, 0b100] {
-                    if let Some(floor) = self.floor(member, members, world) {
+                    if !self.has_waited(member, client, members, world) {
+                        continue;
+                    }
+                    if let Some(floor) = self.floor(member, client, members, world) {
                         with(&|s| match world.slow_floors {
                             true => s.floors.push((member, s.members[member].run, floor)),
-                            false => s.admit(member, floor),
+                            false => s.admit(member, floor, client, world),
                         });
                     }
                 }
@@ -450,28 +532,27 @@ impl State {
         for at in 0..self.floors.len() {
             with(&|s| {
                 let (member, _, floor) = s.floors.remove(at);
-                s.admit(member, floor);
+                s.admit(member, floor, 1, world);
             });
         }
         all
     }
 
-    fn admit(&mut self, member: usize, floor: u64) {
+    fn admit(&mut self, member: usize, floor: u64, client: usize, world: &World) {
         let there = &mut self.members[member];
         (there.floor, there.admitted) = (floor.max(there.floor), true);
+        there.longest = there.longest.max(TTL).max(world.ttl[client]);
     }
 
     /// A member loses everything, or what is newer than the beginning, and starts again.
     fn restart(&mut self, member: usize, world: &World) {
         self.restarts -= 1;
-        let counts_at = match world.flaw {
-            Some(Flaw::CountsAtOnce | Flaw::FlushedAtOnce) => self.now,
-            _ => self.now.plus(TTL),
-        };
+        let there = &self.members[member];
         let admitted = matches!(world.flaw, Some(Flaw::CountsAtOnce | Flaw::NoFloor));
-        let run = self.members[member].run + 1;
+        let (met, run) = (self.now, there.run + 1);
+        let longest = if world.keeps_longest { there.longest } else { Duration::ZERO };
         let last = if world.older { world.last[member] } else { 0 };
-        self.members[member] = Member { counts_at, run, admitted, last, ..Member::default() };
+        self.members[member] = Member { met, run, admitted, last, longest, ..Member::default() };
     }
 }
 
