@@ -50,7 +50,7 @@ const IN_NATIVE: (Can, &str) =
     (Can::NONE.with(&[Ability::Shared, Ability::List, Ability::Identity]), "use layout=native");
 
 fn breaks(options: &RedlockOptions) -> Vec<String> {
-    let (majority, max_ttl) = (options.majority(), options.max_ttl);
+    let (majority, wait) = (options.majority(), spoken(options.wait));
     let clock = "a step of a member's clock by more than what is left of a lease: leases are \
                  counted on it, and the member that two majorities share is enough"
         .to_owned();
@@ -59,37 +59,35 @@ fn breaks(options: &RedlockOptions) -> Vec<String> {
             clock,
             format!(
                 "a member that loses keys while it runs (FLUSHALL, eviction, DEL), or whose clock \
-                 steps forward within {max_ttl:?} of its start: it does not count for max_ttl \
-                 after its start, by its own clock; other programs count it at once"
+                 steps forward within {wait} of its start: it does not count for so long after \
+                 its start, by its own clock; other programs count it at once"
             ),
             "the layout has no fencing token: a holder that was paused is not kept out of the \
              resource"
                 .to_owned(),
-            "a program whose leases are longer than max_ttl, or that names other members"
-                .to_owned(),
+            format!("a program whose leases are longer than {wait}, or that names other members"),
         ];
     }
     vec![
         clock,
         format!(
-            "a member that loses single keys while it runs (eviction, DEL), all admitted members \
-             that are flushed (FLUSHALL) within one lease, or a member that started, was flushed \
-             or was replaced by its replica, and whose clock steps forward within {max_ttl:?}: it \
-             does not count for max_ttl, by its own clock"
+            "a member that loses single keys while it runs (eviction, DEL), or one that started, \
+             was flushed or was replaced by its replica, and whose clock steps forward within \
+             {wait} of when a client met it: it does not count for so long, by its own clock"
         ),
         format!(
             "tokens rise all the same. They can go back if a majority loses its data at about the \
              same time, or one does while others that know the last numbers do not answer, and a \
-             clock is set back, or the members' clocks are more than clock_skew={:?} apart",
-            options.clock_skew
+             clock is set back, or the members' clocks are more than clock_skew={} apart",
+            spoken(options.clock_skew)
         ),
         format!(
             "clients whose URLs name other members or another namespace: {majority} of {} must be \
              a majority for all of them",
             options.members.len()
         ),
-        "a majority that restarts without its data at once, where clients differ in max_ttl, or \
-         one's time of day is set forward meanwhile"
+        "a majority that loses its data at once, where leases are longer than a minute and clients \
+         differ in max_ttl, or where a release of layout 1 is still in use"
             .to_owned(),
     ]
 }
@@ -173,7 +171,8 @@ fn warnings(options: &RedlockOptions, quorum: Option<&Quorum>) -> Vec<Warning> {
                 "replicas",
                 format!(
                     "the member {at} has replicas: one that is promoted in its place may lack \
-                     leases, so it counts for nothing for max_ttl; the others go on without it"
+                     leases, so it counts for nothing for {}; the others go on without it",
+                    spoken(options.wait),
                 ),
             );
         }
