@@ -376,10 +376,7 @@ impl Quorum {
                     return Attempt::Failed(Error::new(ErrorKind::Lost, text));
                 }
                 // It is being given back.
-                Outcome::Renewed { .. }
-                | Outcome::Freed
-                | Outcome::Gone
-                | Outcome::NotOurs => {
+                Outcome::Renewed { .. } | Outcome::Freed | Outcome::Gone | Outcome::NotOurs => {
                     return Attempt::Busy(None);
                 }
             }

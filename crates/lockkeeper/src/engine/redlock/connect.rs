@@ -147,8 +147,8 @@ impl Quorum {
         let run = member.run();
         let address = &member.options.address;
         let mut others = self.members.iter().enumerate();
-        let twin =
-            others.find(|(other, member)| *other != at && member.link.is_up() && member.is_run(&run));
+        let twin = others
+            .find(|(other, member)| *other != at && member.link.is_up() && member.is_run(&run));
         if let Some((_, other)) = twin {
             let text = format!(
                 "{address} and {} are the same server, which would vote twice: name {} different \

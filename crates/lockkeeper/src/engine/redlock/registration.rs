@@ -103,10 +103,6 @@ fn place(url: &mut EngineUrl) -> Result<()> {
     crate::engine::redis::url::place(url)
 }
 
-fn open(
-    url: &mut EngineUrl,
-    common: &Common,
-    wait: Option<Duration>,
-) -> Result<Box<dyn Engine>> {
+fn open(url: &mut EngineUrl, common: &Common, wait: Option<Duration>) -> Result<Box<dyn Engine>> {
     Ok(Box::new(Redlock::new(RedlockOptions::take(url, common, wait)?)))
 }

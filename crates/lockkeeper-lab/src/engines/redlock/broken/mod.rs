@@ -121,7 +121,8 @@ impl RawLock for Lock {
 
 /// Where the members are.
 fn ports(url: &str) -> Option<Vec<u16>> {
-    let rest = ["redlock-lab://", "redlock://"].iter().find_map(|scheme| url.strip_prefix(scheme))?;
+    let rest =
+        ["redlock-lab://", "redlock://"].iter().find_map(|scheme| url.strip_prefix(scheme))?;
     let hosts = rest.split(['?', '/']).next()?;
     hosts.split(',').map(|at| at.strip_prefix("127.0.0.1:")?.parse().ok()).collect()
 }

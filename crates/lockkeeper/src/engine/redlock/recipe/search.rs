@@ -364,7 +364,11 @@ fn the_search_finds_what_a_quorum_that_forgets_does_without_the_rules() {
     found(LONG, Flaw::Lowers, "a member forgets the longest lease");
     let unequal = World { skew: [SKEW, 0], steps: 2, ..AHEAD };
     found(unequal, Flaw::OwnSkew, "a floor below those of a greater clock_skew");
-    found(World { steps: 2, ..FAR_AHEAD }, Flaw::AnyNumber, "a floor below what a wrong clock proposed");
+    found(
+        World { steps: 2, ..FAR_AHEAD },
+        Flaw::AnyNumber,
+        "a floor below what a wrong clock proposed",
+    );
     found(TWINS, Flaw::TwoVotes, "one server is a majority");
     found(TWINS, Flaw::TellsTwice, "one server knows what a majority knows");
 }

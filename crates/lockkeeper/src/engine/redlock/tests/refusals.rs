@@ -54,7 +54,9 @@ fn what_a_quorum_has_not_is_refused_with_the_reason() {
     let mut long = claim(&process, "a");
     long.ttl = Duration::from_secs(24 * 3600 + 1);
     let error = failed(process.attempt(&long));
-    assert!(error.kind() == ErrorKind::InvalidArgument && error.message().contains("max_ttl=86400s"));
+    assert!(
+        error.kind() == ErrorKind::InvalidArgument && error.message().contains("max_ttl=86400s")
+    );
     let name = Name::new("a").expect("a good name");
     for change in [Change::LatchSet(name.clone(), 1), Change::Resize(name.clone(), 1)] {
         let error = process.wait(process.engine.write(&change)).expect_err("no such thing");
@@ -250,8 +252,7 @@ fn a_probe_is_cleared_from_each_member_and_says_whether_words_get_through() {
     };
     let allow = ["ACL", "SETUSER", "shop", "+publish"];
     quorum.0.iter().for_each(deny);
-    let deaf =
-        open(&url.replace("://", "://shop:pw@")).expect("the members can be used");
+    let deaf = open(&url.replace("://", "://shop:pw@")).expect("the members can be used");
     let [told] = &clear(&deaf)[..] else { panic!("a majority lets no word through") };
     assert_eq!(told.id, "publish-refused");
     assert!(told.text.starts_with("user shop may not publish"), "{}", told.text);

@@ -222,12 +222,11 @@ impl State {
             })
             .collect();
         let remember = told.iter().filter(|told| told.admitted).count() > MEMBERS / 2;
-        (told.len() > MEMBERS / 2 && (remember || world.clocks.is_some()))
-            .then(|| {
-                let own = world.skew[client];
-                let skew = if world.flaw == Some(Flaw::OwnSkew) { own } else { own.max(SKEW) };
-                floor(&told, MEMBERS / 2 + 1, skew)
-            })
+        (told.len() > MEMBERS / 2 && (remember || world.clocks.is_some())).then(|| {
+            let own = world.skew[client];
+            let skew = if world.flaw == Some(Flaw::OwnSkew) { own } else { own.max(SKEW) };
+            floor(&told, MEMBERS / 2 + 1, skew)
+        })
     }
 
     /// A client was told that it holds.
