@@ -11,9 +11,6 @@ use lockkeeper::{
 
 use super::trial::Trial;
 
-/// Longer than a busy machine takes for anything.
-const LASTING: Duration = Duration::from_secs(60);
-
 /// In which way mutual exclusion is had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -22,11 +19,6 @@ pub(super) enum Way {
     OnlyPermit,
     /// Five permits, four of which somebody else has.
     LastPermit,
-}
-
-/// One that does not run out on a busy machine, where a hold has a lease of its own.
-fn lease(trial: &Trial) -> Option<Duration> {
-    trial.about().expiry.is_per_hold().then_some(LASTING)
 }
 
 /// A turn, of whatever kind.
@@ -55,7 +47,8 @@ impl Way {
             return None;
         }
         let locks = trial.open().await;
-        let four = lease(trial).into_iter().fold(locks.semaphore(name, 5).acquire(4), Acquire::ttl);
+        let four =
+            trial.lasting().into_iter().fold(locks.semaphore(name, 5).acquire(4), Acquire::ttl);
         let four = four.await.expect("nobody has them");
         Some((locks, four))
     }
@@ -66,7 +59,7 @@ impl Way {
 
     /// With a lease that does not run out on a busy machine, where a hold has one of its own.
     pub(super) fn lock_lasting(self, trial: &Trial, locks: &Locks, name: &str) -> Taking<Grip> {
-        self.lock_for(locks, name, None, lease(trial))
+        self.lock_for(locks, name, None, trial.lasting())
     }
 
     pub(super) fn lock_with(

@@ -18,9 +18,6 @@ use crate::torture::pulse::Pulse;
 /// After so long something hangs that is to come.
 pub(super) const HANGS: Duration = Duration::from_secs(120);
 
-/// How long a condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(15);
-
 /// One run of one case.
 #[derive(Debug)]
 pub struct Trial {
@@ -232,6 +229,13 @@ impl Trial {
         self.until_free(other, kind, name, 0).await;
     }
 
+    /// A lease that does not run out before something hangs, where a hold has one of its own.
+    pub(super) fn lasting(&self) -> Option<Duration> {
+        let about = self.about();
+        let most = about.max_ttl.unwrap_or(Duration::MAX);
+        about.expiry.is_per_hold().then(|| (HANGS * 5).min(most))
+    }
+
     /// What a client keeps while it does nothing, after it was used once.
     pub async fn at_rest(&self, locks: &Locks) -> Residue {
         let name = self.name("warm-up");
@@ -263,7 +267,7 @@ pub(super) fn note(text: String) {
 
 /// Waits until a condition holds; panics with its name when it does not come.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    within(PATIENCE, what, async {
+    within(HANGS, what, async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
@@ -277,6 +281,22 @@ pub async fn within<T>(time: Duration, what: &str, future: impl Future<Output = 
         Ok(value) => value,
         Err(_) => panic!("not within {time:?}: {what}\n{}", NOTE.take()),
     }
+}
+
+/// Does something again and again until what it says that it took is less than a time, as it is on
+/// any machine that is not too slow to tell. Each time has its number.
+pub(super) async fn sooner_than<F: Future<Output = Duration>>(
+    time: Duration,
+    what: &str,
+    mut work: impl FnMut(usize) -> F,
+) {
+    let mut times = 0;
+    until(what, || {
+        times += 1;
+        let work = work(times);
+        async move { work.await < time }
+    })
+    .await;
 }
 
 /// What wake-ups take at most, on a machine that has nothing else to do.

@@ -28,6 +28,9 @@ use crate::words::guarantee::{Ability, Class, Expiry};
 use crate::words::lost::Lost;
 use crate::words::name::{Kind, Name};
 
+/// Only what hangs takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// What the engine was asked, and what it is to answer.
 #[derive(Default)]
 struct Stub {
@@ -189,15 +192,13 @@ async fn open(stub: Stub) -> (Locks, Arc<Stub>, Clock) {
 async fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future)
-        .await
-        .unwrap_or_else(|_| panic!("never: {what}"))
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
 /// Moves the clock until the future is ready.

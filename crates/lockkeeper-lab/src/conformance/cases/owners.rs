@@ -15,7 +15,7 @@ pub(super) async fn r8_the_same_owner_enters_again_and_the_last_guard_releases(t
     let me = Owner::new();
     let outer = one.mutex(&name).lock().owner(&me).await.expect("it is free");
     let inner =
-        one.mutex(&name).lock().owner(&me).timeout(BRIEFLY).await.expect("its owner enters again");
+        one.mutex(&name).lock().owner(&me).timeout(HANGS).await.expect("its owner enters again");
     let tried = one
         .mutex(&name)
         .try_lock()
@@ -46,8 +46,7 @@ pub(super) async fn r8_a_scope_lends_its_owner(t: Arc<Trial>) {
     let inside = me.scope(async {
         let outer = locks.mutex(&name).lock().await.expect("it is free");
         tokio::task::yield_now().await;
-        let inner =
-            locks.mutex(&name).lock().timeout(BRIEFLY).await.expect("its scope enters again");
+        let inner = locks.mutex(&name).lock().timeout(HANGS).await.expect("its scope enters again");
         drop(outer);
         inner
     });
@@ -58,13 +57,8 @@ pub(super) async fn r8_a_scope_lends_its_owner(t: Arc<Trial>) {
         Err(ErrorKind::TimedOut),
         "outside the scope nobody owns it"
     );
-    let by_name = locks
-        .mutex(&name)
-        .lock()
-        .owner(&me)
-        .timeout(BRIEFLY)
-        .await
-        .expect("its owner enters again");
+    let by_name =
+        locks.mutex(&name).lock().owner(&me).timeout(HANGS).await.expect("its owner enters again");
     drop((inner, by_name));
 }
 
@@ -87,11 +81,11 @@ pub(super) async fn r8_an_owner_that_reads_would_wait_for_itself_to_write(t: Arc
         lock.write().owner(&me).await.map(drop).map_err(|e| e.kind()),
         Err(ErrorKind::WouldDeadlock)
     );
-    let again = lock.read().owner(&me).timeout(BRIEFLY).await.expect("reading again is no wait");
+    let again = lock.read().owner(&me).timeout(HANGS).await.expect("reading again is no wait");
     drop((reader, again));
     let writer = lock.write().owner(&me).timeout(HANGS).await.expect("it is free");
     let within_write =
-        lock.read().owner(&me).timeout(BRIEFLY).await.expect("whoever writes may read");
+        lock.read().owner(&me).timeout(HANGS).await.expect("whoever writes may read");
     drop((writer, within_write));
 }
 

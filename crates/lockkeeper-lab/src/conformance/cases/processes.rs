@@ -9,12 +9,10 @@ use crate::conformance::helper::occupy;
 use crate::conformance::occupancy::Occupancy;
 use crate::conformance::trial::{HANGS, Trial, within};
 
-const LONG: Duration = Duration::from_secs(90);
-
 pub(super) async fn r15_g16_a_forked_child_has_no_locks(t: Arc<Trial>) {
     let name = t.name("a");
     let (locks, there) = (t.open().await, t.helper().await);
-    within(LONG, "the child ends", there.fork(&name)).await.expect("parent and child behave");
+    within(HANGS, "the child ends", there.fork(&name)).await.expect("parent and child behave");
     let next =
         within(HANGS, "the parent has given it back", locks.mutex(&name).lock().into_future())
             .await
@@ -74,14 +72,14 @@ async fn both(t: &Trial, mode: Mode, there_mode: Mode, tasks: u32, rounds: u32) 
         ));
     }
     let done = within(
-        LONG,
+        HANGS,
         "the other process is done",
         there.occupy(there_mode, &name, tasks, rounds, &file),
     )
     .await;
     done.expect("every claim is granted at last");
     for task in here {
-        within(LONG, "this process is done", task)
+        within(HANGS, "this process is done", task)
             .await
             .expect("no panic")
             .expect("every claim is granted at last");

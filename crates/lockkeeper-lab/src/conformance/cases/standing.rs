@@ -9,7 +9,7 @@ use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::{Claim, ErrorKind, Kind, Mode, Name, Through, Ticks, Token};
 
 use crate::conformance::ask::Asked;
-use crate::conformance::trial::{Trial, within};
+use crate::conformance::trial::{HANGS, Trial, within};
 
 /// Asks until the engine knows.
 async fn recheck(asked: &Asked, claim: ClaimId) -> Standing {
@@ -23,7 +23,7 @@ async fn recheck(asked: &Asked, claim: ClaimId) -> Standing {
             }
         }
     };
-    within(Duration::from_secs(10), "the engine says how it stands", known).await
+    within(HANGS, "the engine says how it stands", known).await
 }
 
 async fn held(asked: &Asked, claim: ClaimId) -> Grant {
@@ -74,7 +74,7 @@ pub(super) async fn r7_a_hold_that_was_waited_for_says_its_number_too(t: Arc<Tri
     let next = tokio::spawn(there.mutex(&name).lock().into_future());
     t.until_waiting(&here, Kind::Lock, &name, 1).await;
     assert!(first.release().await.is_clean());
-    let guard = within(Duration::from_secs(10), "it is granted", next).await;
+    let guard = within(HANGS, "it is granted", next).await;
     let guard = guard.expect("no panic").expect("it is free");
     let (hold, token) = got.0.lock().expect("nobody panics").expect("it was seen");
     let said = match held(&Asked::of(&there), hold).await.number {

@@ -3,24 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Kind, Released};
+use lockkeeper::{Acquire, Kind, Released};
 
-use crate::conformance::trial::{Trial, within};
-
-const LONG: Duration = Duration::from_secs(30);
+use crate::conformance::trial::{HANGS, Trial, within};
 
 pub(super) async fn r4_a_release_out_of_reach_is_done_once_it_can_be(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    let guard = one.mutex(&name).lock().ttl(Duration::from_secs(20)).await.expect("it is free");
+    let lock = t.lasting().into_iter().fold(one.mutex(&name).lock(), Acquire::ttl);
+    let guard = lock.await.expect("it is free");
     t.cut().await;
-    let released = within(LONG, "a release out of reach says so", guard.release()).await;
+    let released = within(HANGS, "a release out of reach says so", guard.release()).await;
     assert!(matches!(released, Released::Unknown(_)), "{released:?}");
     t.mend().await;
     let next = two
         .mutex(&name)
         .lock()
-        .timeout(Duration::from_secs(12))
+        .timeout(HANGS)
         .await
         .expect("the keeper releases behind the caller's back");
     assert!(next.release().await.is_clean());
@@ -31,11 +30,11 @@ pub(super) async fn r4_an_acquisition_out_of_reach_holds_once(t: Arc<Trial>) {
     let locks = t.open().await;
     assert_eq!(t.at_rest(&locks).await.leases, 0);
     t.cut().await;
-    let waiting = tokio::spawn(locks.mutex(&name).lock().timeout(LONG).into_future());
+    let waiting = tokio::spawn(locks.mutex(&name).lock().timeout(HANGS).into_future());
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished(), "not known is not refused");
     t.mend().await;
-    let guard = within(LONG, "it is granted once it can be", waiting)
+    let guard = within(HANGS, "it is granted once it can be", waiting)
         .await
         .expect("no panic")
         .expect("it is granted");

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::words::{hex, mode_word, unhex};
 
 /// How long a helper may take for one answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 type Waiting = Arc<Mutex<HashMap<u32, oneshot::Sender<String>>>>;
 

@@ -437,7 +437,7 @@ mod tests {
         let start = std::time::Instant::now();
         while file.check(&dir, &key, false) == Ok(Seen::Same) {
             assert!(
-                start.elapsed() < Duration::from_secs(20),
+                start.elapsed() < Duration::from_secs(120),
                 "the directory itself has not changed, and never will"
             );
             std::thread::sleep(Duration::from_millis(1));

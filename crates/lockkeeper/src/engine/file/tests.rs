@@ -28,6 +28,9 @@ use crate::engine::{
 };
 use crate::words::claim::{Claim, Identity, Mode, Through};
 
+/// Only what hangs takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// An engine, and what it says unasked.
 pub(super) struct Peer {
     pub(super) engine: Arc<File>,
@@ -64,9 +67,7 @@ pub(super) fn finish<T: Send + 'static>(answer: Answer<T>) -> T {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             runtime.block_on(async {
-                tokio::time::timeout(Duration::from_secs(20), future)
-                    .await
-                    .expect("an answer in time")
+                tokio::time::timeout(PATIENCE, future).await.expect("an answer in time")
             })
         }
     }
@@ -76,7 +77,7 @@ pub(super) fn finish<T: Send + 'static>(answer: Answer<T>) -> T {
 pub(super) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -133,8 +134,7 @@ impl Peer {
                 Attempt::Busy(_) => return false,
                 // One that removes or counts did not get a processor for all that time.
                 Attempt::Failed(error)
-                    if error.kind() == crate::ErrorKind::Unknown
-                        && begun.elapsed() < Duration::from_secs(20) => {}
+                    if error.kind() == crate::ErrorKind::Unknown && begun.elapsed() < PATIENCE => {}
                 other => panic!("{name} {mode:?}: {other:?}"),
             }
         }
@@ -159,7 +159,7 @@ impl Peer {
 
     /// The next event, which must be the grant of this claim.
     pub(super) fn granted(&self, claim: ClaimId) -> u64 {
-        match self.events.recv_timeout(Duration::from_secs(20)) {
+        match self.events.recv_timeout(PATIENCE) {
             Ok(Event::Granted { claim: got, grant }) if got == claim => number(&grant),
             other => panic!("{claim}: {other:?}"),
         }

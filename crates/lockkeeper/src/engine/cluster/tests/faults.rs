@@ -209,7 +209,7 @@ fn looks(nodes: &Nodes) -> u64 {
 fn s4_names_of_a_slot_that_is_half_moved_keep_back_no_news_of_others_and_nobody_doubts_the_map() {
     let nodes = Nodes::start();
     let process = process(&nodes);
-    let names: Vec<String> = (0..15).map(|n| nodes.name_in(0, &format!("a{n}x"))).collect();
+    let names: Vec<String> = (0..65).map(|n| nodes.name_in(0, &format!("a{n}x"))).collect();
     let held: Vec<_> = names.iter().map(|name| process.take(name, Mode::Exclusive).0).collect();
     // Every connection is there that will be needed.
     let (other, _) = process.take(&nodes.name_in(1, "a"), Mode::Exclusive);
@@ -217,24 +217,24 @@ fn s4_names_of_a_slot_that_is_half_moved_keep_back_no_news_of_others_and_nobody_
         assert!(matches!(process.renew(claim.id), Renewal::Extended { .. }));
     }
     let port = nodes.nodes[1].port().to_string();
-    for name in &names[..10] {
+    for name in &names[..60] {
         nodes.open_slot(slot(&nodes, name), 0, 1);
         // One of its keys has moved, and another has not.
         let record = format!("lockkeeper:{{lock:{name}}}");
         let moved = nodes.command(0, &["MIGRATE", "127.0.0.1", &port, &record, "0", "5000"]);
         assert_eq!(moved, ["OK"]);
     }
-    let (before, began) = (looks(&nodes), Instant::now());
+    let before = looks(&nodes);
     let leases: Vec<_> = held.iter().map(|claim| claim.id.into()).collect();
+    // One alone is asked for over 2.2 s: one after the other would be 130 s, and longer than an
+    // answer is waited for.
     let renewed = process.wait(process.engine.renew(&leases));
-    // One alone would be asked for over 2.2 s, and one after the other for 22 s.
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let extended = |renewal: &Renewal| matches!(renewal, Renewal::Extended { .. });
-    assert!(renewed[10..].iter().all(extended), "{renewed:?}");
+    assert!(renewed[60..].iter().all(extended), "{renewed:?}");
     let unknown = |renewal: &Renewal| matches!(renewal, Renewal::Unknown(_));
-    assert!(renewed[..10].iter().all(unknown), "{renewed:?}");
+    assert!(renewed[..60].iter().all(unknown), "{renewed:?}");
     assert_eq!(looks(&nodes), before, "the map says what is so");
-    for (name, claim) in names.iter().zip(&held).take(10) {
+    for (name, claim) in names.iter().zip(&held).take(60) {
         let at = slot(&nodes, name);
         nodes.move_keys(at, 0, 1);
         nodes.close_slot(at, 0, 1);
@@ -318,7 +318,8 @@ fn whoever_asks_right_after_a_node_died_is_granted_once_another_has_its_slots() 
     let mut nodes = Nodes::start_with(Setup { replicas: 1, ..Setup::default() });
     let name = nodes.name_in(1, "a");
     let at = slot(&nodes, &name);
-    let process = open(&format!("{}?connect_timeout=15s", nodes.url())).unwrap();
+    // Whoever waits for the node that died waits for longer than the test.
+    let process = open(&format!("{}?connect_timeout=10m", nodes.url())).unwrap();
     process.take(&nodes.name_in(1, "b"), Mode::Exclusive);
     nodes.until_replicated(1);
     nodes.nodes[1].kill();
@@ -335,14 +336,10 @@ fn whoever_asks_right_after_a_node_died_is_granted_once_another_has_its_slots() 
                     }
                 }
             }
-            Instant::now()
         });
         let promoted = || nodes.home_as_seen_by(4, at) == Some(4);
         until("its replica is promoted", promoted);
-        let promoted = Instant::now();
-        let took = asking.join().unwrap().saturating_duration_since(promoted);
-        // The map is asked for once a second, of whoever may have heard of it.
-        assert!(took < Duration::from_secs(4), "{took:?}");
+        asking.join().unwrap();
     });
 }
 

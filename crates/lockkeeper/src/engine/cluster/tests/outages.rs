@@ -2,13 +2,13 @@
 
 use std::net::TcpListener;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper_lab::engines::cluster::server::{Nodes, Setup};
 
 use super::support::{open, process};
 use crate::Locks;
-use crate::engine::redis::tests::support::{Process, granted, number, until};
+use crate::engine::redis::tests::support::{PATIENCE, Process, granted, number, until};
 use crate::engine::{Attempt, Event, Query, Renewal, Standing, WatchId};
 use crate::words::claim::{Entry, Mode};
 use crate::words::error::{Error, ErrorKind};
@@ -48,22 +48,19 @@ fn who_holds_or_waits_at_a_node_that_ends_hears_of_it_at_once() {
 fn nodes_that_say_nothing_keep_nobody_from_the_one_that_is_there() {
     let nodes = Nodes::start();
     // Connections to these are taken, and nothing comes back.
-    let away: Vec<_> = (0..8).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let away: Vec<_> = (0..60).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let port = |one: &TcpListener| one.local_addr().unwrap().port();
     let mut ports: Vec<u16> = away.iter().map(port).collect();
-    let at = |ports: &[u16]| {
+    let at = |ports: &[u16], within| {
         let all: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        format!("redis+cluster://{}?connect_timeout=10s", all.join(","))
+        format!("redis+cluster://{}?connect_timeout={within}", all.join(","))
     };
-    let since = Instant::now();
-    let error = open(&at(&ports)).map(drop).unwrap_err();
-    let all = since.elapsed();
+    // One after the other would take three minutes, and longer than an answer is waited for.
+    let error = open(&at(&ports, "3s")).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(all < Duration::from_secs(20), "all of them take as long as one: {all:?}");
     ports.push(nodes.nodes[0].port());
-    let since = Instant::now();
-    open(&at(&ports)).expect("one is there").take(&nodes.name_in(0, "a"), Mode::Exclusive);
-    assert!(since.elapsed() < Duration::from_secs(10), "none is waited for to its end");
+    // None is waited for to its end.
+    open(&at(&ports, "10m")).expect("one is there").take(&nodes.name_in(0, "a"), Mode::Exclusive);
 }
 
 #[test]
@@ -144,7 +141,7 @@ fn what_a_replica_took_over_is_listed_once_everybody_knows() {
 fn closing_waits_for_no_node_that_is_away() {
     let mut nodes = Nodes::start();
     let process =
-        open(&format!("{}?request_timeout=60s&connect_timeout=60s", nodes.url())).unwrap();
+        open(&format!("{}?request_timeout=10m&connect_timeout=10m", nodes.url())).unwrap();
     let (held, _) = process.take(&nodes.name_in(1, "a"), Mode::Exclusive);
     process.take(&nodes.name_in(0, "a"), Mode::Exclusive);
     nodes.nodes[1].kill();
@@ -155,10 +152,8 @@ fn closing_waits_for_no_node_that_is_away() {
         // It is on its way once another request has been answered behind it.
         process.take(&nodes.name_in(2, "a"), Mode::Exclusive);
         assert!(!leaving.is_finished(), "nobody takes the place of the node");
-        let began = Instant::now();
+        // An answer may take longer than the test.
         process.wait(process.engine.close());
-        // An answer may take a minute.
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
         leaving.join().unwrap();
     });
 }
@@ -292,7 +287,7 @@ fn all_of_several_names_are_taken_or_none_when_one_of_their_nodes_is_away() {
         );
         // Nothing is kept of the others.
         for name in [&names[0], &names[2]] {
-            let guard = locks.mutex(name.as_str()).lock().timeout(Duration::from_secs(10)).await;
+            let guard = locks.mutex(name.as_str()).lock().timeout(PATIENCE).await;
             assert!(guard.unwrap().release().await.is_clean(), "{name}");
         }
         assert!(locks.close().await.unknown.is_empty());

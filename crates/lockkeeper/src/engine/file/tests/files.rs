@@ -109,8 +109,7 @@ fn an_unreadable_record_says_how_to_repair_it_and_an_empty_file_is_a_fresh_one()
     a.until_waiters(Kind::Lock, "x", 1);
     fs::write(&path, vec![0xa5; super::super::bytes::FILE as usize]).unwrap();
     a.release(hold);
-    let Ok(Event::Failed { claim, error: told }) = b.events.recv_timeout(Duration::from_secs(5))
-    else {
+    let Ok(Event::Failed { claim, error: told }) = b.events.recv_timeout(PATIENCE) else {
         panic!()
     };
     assert_eq!(claim, waiting);

@@ -98,7 +98,7 @@ fn nothing_is_granted_while_the_system_does_not_let_us_look() {
     let (a, hold, b, waiting) = held_and_waited_for(&behind);
     behind.blind();
     a.release(hold);
-    match b.events.recv_timeout(Duration::from_secs(20)) {
+    match b.events.recv_timeout(PATIENCE) {
         Ok(Event::Failed { claim, error }) if claim == waiting => {
             assert!(
                 error.kind() == ErrorKind::Refused && error.message().contains("x.lock"),
@@ -137,7 +137,7 @@ fn a_holder_is_told_of_another_directory_once_it_can_be_looked_at_again() {
     fs::rename(behind.temp.path().join("locks"), behind.temp.path().join("moved")).unwrap();
     assert!(peer.is_silent());
     behind.exchange("link", "to-other");
-    match peer.events.recv_timeout(Duration::from_secs(20)) {
+    match peer.events.recv_timeout(PATIENCE) {
         Ok(Event::Ended { which: crate::engine::Which::Hold(lost), why: Lost::Replaced }) => {
             assert_eq!(lost, hold)
         }

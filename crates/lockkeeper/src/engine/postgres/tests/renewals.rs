@@ -1,6 +1,6 @@
 //! Renewals of many holds, some of whose rows somebody stands on.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper_lab::engines::postgres::server::PostgresServer;
 
@@ -28,26 +28,24 @@ fn permits_of_one_name_are_renewed_together() {
 #[test]
 fn somebody_elses_transaction_on_some_rows_costs_the_other_holds_nothing() {
     let server = PostgresServer::start();
-    let one = open(&format!("{}?request_timeout=4s", server.url())).unwrap();
+    let one = open(&format!("{}?request_timeout=16s", server.url())).unwrap();
     let holds: Vec<_> = (10..90).map(|at| one.exclusive(&format!("n{at}"))).collect();
     for hold in &holds {
         granted(one.attempt(hold));
     }
     std::thread::scope(|scope| {
         let on_half = "BEGIN; SELECT FROM lockkeeper_locks WHERE name < 'n50' FOR UPDATE; \
-                       SELECT pg_sleep(60)";
+                       SELECT pg_sleep(600)";
         let blocker = scope.spawn(|| server.ask(on_half));
         stands(&server);
         let leases: Vec<LeaseId> = holds.iter().map(|hold| hold.id.into()).collect();
-        let began = Instant::now();
+        // One row is waited for for four seconds: one after the other would be 160 s, and longer
+        // than an answer is waited for.
         let renewed = one.wait(one.engine.renew(&leases));
-        let took = began.elapsed();
         let blocked = |one: &Renewal| matches!(one, Renewal::Unknown(_));
         assert!(renewed[..40].iter().all(blocked), "{renewed:?}");
         let extended = |one: &Renewal| matches!(one, Renewal::Extended { .. });
         assert!(renewed[40..].iter().all(extended), "{renewed:?}");
-        // One row is waited for for a second: one after the other would be 40.
-        assert!(took < Duration::from_secs(10), "{took:?}");
         let mut link = |event: &Event| matches!(event, Event::Link { .. }).then_some(());
         assert!(one.event_within(Duration::from_millis(10), &mut link).is_none());
         let goes = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \

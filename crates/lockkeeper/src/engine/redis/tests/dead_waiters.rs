@@ -4,16 +4,17 @@ use std::time::{Duration, Instant};
 
 use super::proxy::Proxy;
 use super::server::RedisServer;
-use super::support::{Process, granted, number, options, until};
+use super::support::{PATIENCE, Process, granted, number, options, until};
 use crate::engine::{Attempt, Line, Standing};
-use crate::words::claim::Mode;
+use crate::words::claim::{Claim, Mode};
 
 #[test]
 fn d10_a_dead_waiter_costs_one_claim_lease() {
     let server = RedisServer::start();
     let (one, dead, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
     let (held, _) = one.take("a", Mode::Exclusive);
-    dead.queue("a", Mode::Exclusive);
+    // The lease that it asks for is longer than the test.
+    dead.queue_claim(&Claim { ttl: PATIENCE * 5, ..dead.exclusive("a") });
     let claim = three.queue("a", Mode::Exclusive);
     dead.die();
     let before = Instant::now();
@@ -22,7 +23,7 @@ fn d10_a_dead_waiter_costs_one_claim_lease() {
     // when it is over.
     three.granted(claim.id);
     let waited = before.elapsed();
-    assert!(waited >= Duration::from_millis(1990) && waited < held.ttl / 2, "{waited:?}");
+    assert!(waited >= Duration::from_millis(1990), "{waited:?}");
 }
 
 #[test]
@@ -41,11 +42,8 @@ fn r11_dead_waiters_in_a_row_cost_one_claim_lease_together() {
     one.release(held.id);
     living.granted(claim.id);
     let waited = before.elapsed();
-    // One claim lease each would be 180 s.
-    assert!(
-        waited >= Duration::from_millis(1990) && waited < Duration::from_secs(90),
-        "{waited:?}"
-    );
+    // One claim lease each would be 180 s, longer than a grant is waited for.
+    assert!(waited >= Duration::from_millis(1990), "{waited:?}");
 }
 
 /// How many processes listen.
@@ -80,10 +78,7 @@ fn r11_who_joins_while_a_dead_one_has_its_claim_lease_comes_when_that_is_over() 
         living.granted(claim.id);
         let waited = before.elapsed();
         // One claim lease each would be 180 s.
-        assert!(
-            waited >= Duration::from_millis(1990) && waited < Duration::from_secs(90),
-            "joins after {joins_after:?}: {waited:?}"
-        );
+        assert!(waited >= Duration::from_millis(1990), "joins after {joins_after:?}: {waited:?}");
     }
 }
 
@@ -105,10 +100,7 @@ fn r11_more_dead_waiters_than_one_script_asks_cost_half_a_second_more_and_not_a_
     living.granted(claim.id);
     let waited = before.elapsed();
     // Five questions. One claim lease for each place would be 2,400 s.
-    assert!(
-        waited >= Duration::from_millis(3990) && waited < Duration::from_secs(90),
-        "{waited:?}"
-    );
+    assert!(waited >= Duration::from_millis(3990), "{waited:?}");
 }
 
 #[test]
@@ -122,7 +114,7 @@ fn r11_dead_waiters_with_leases_of_a_second_cost_one_claim_lease_together() {
         claim
     };
     let (held, _) = one.take("a", Mode::Exclusive);
-    for _ in 0..300 {
+    for _ in 0..500 {
         short(&dead);
     }
     dead.die();
@@ -132,8 +124,8 @@ fn r11_dead_waiters_with_leases_of_a_second_cost_one_claim_lease_together() {
     let claim = short(&living);
     living.granted(claim.id);
     let waited = before.elapsed();
-    // A third of a second, and half of one for each question. One claim lease each would be 100 s.
-    assert!(waited >= Duration::from_millis(820) && waited < Duration::from_secs(50), "{waited:?}");
+    // A third of a second, and half of one for each question. One claim lease each would be 160 s.
+    assert!(waited >= Duration::from_millis(820), "{waited:?}");
 }
 
 #[test]
@@ -148,7 +140,7 @@ fn r11_a_dead_holder_of_permits_and_dead_waiters_cost_one_claim_lease_together()
     granted(one.attempt(&with_ttl(&one, 30)));
     let before = Instant::now();
     granted(dead.attempt(&with_ttl(&dead, 3)));
-    for _ in 0..3 {
+    for _ in 0..150 {
         dead.queue_claim(&with_ttl(&dead, 3));
     }
     let claim = with_ttl(&living, 3);
@@ -156,8 +148,8 @@ fn r11_a_dead_holder_of_permits_and_dead_waiters_cost_one_claim_lease_together()
     dead.die();
     living.granted(claim.id);
     let waited = before.elapsed();
-    // Its lease, the claim lease of 1 s, and the time to answer.
-    assert!(waited >= Duration::from_secs(3) && waited < Duration::from_secs(5), "{waited:?}");
+    // Its lease, the claim lease of 1 s, and the time to answer. One claim lease each would be 150 s.
+    assert!(waited >= Duration::from_secs(3), "{waited:?}");
 }
 
 #[test]

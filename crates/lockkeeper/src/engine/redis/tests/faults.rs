@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
-use super::support::{Process, engine_of, granted, number, options, until};
+use super::support::{PATIENCE, Process, engine_of, granted, number, options, until};
 use crate::engine::{Attempt, End, Event, Line, Renewal, Standing};
 use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
@@ -331,7 +331,10 @@ fn a_connection_that_swallows_everything_is_found_out_and_remade() {
 #[test]
 fn a_renewal_goes_over_the_first_connection_at_once_when_there_is_no_second() {
     let server = RedisServer::start();
-    let process = Process::of(&server);
+    let mut patient = options(server.port());
+    // Whoever waits for another connection waits for longer than the test.
+    (patient.request_timeout, patient.connect_timeout) = (PATIENCE * 5, PATIENCE * 5);
+    let process = Process::with(patient);
     let (held, _) = process.take("a", Mode::Exclusive);
     let clients = server
         .command(&["CLIENT", "LIST"])
@@ -341,11 +344,8 @@ fn a_renewal_goes_over_the_first_connection_at_once_when_there_is_no_second() {
         .count();
     assert_eq!(clients, 1);
     server.command(&["CONFIG", "SET", "maxclients", "1"]);
-    let before = Instant::now();
     let renewal = process.renew(held.id);
     assert!(matches!(renewal, Renewal::Extended { .. }), "{renewal:?}");
-    // A lease of two seconds must live through it.
-    assert!(before.elapsed() < Duration::from_millis(1500), "{:?}", before.elapsed());
 }
 
 #[test]

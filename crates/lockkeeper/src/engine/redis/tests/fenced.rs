@@ -1,8 +1,7 @@
 //! Data keys that check tokens.
 
-use std::time::Duration;
-
 use super::server::RedisServer;
+use super::support::PATIENCE;
 use crate::{ErrorKind, FencedKeys, Token};
 
 fn token(number: u64) -> Token {
@@ -93,7 +92,7 @@ fn keys_whose_runtime_has_ended_say_so_and_do_not_hang() {
     let keys =
         first.block_on(FencedKeys::open(&format!("{}?connect_timeout=2s", server.url()))).unwrap();
     drop(first);
-    let asked = runtime()
-        .block_on(async { tokio::time::timeout(Duration::from_secs(20), keys.get("stock")).await });
+    let asked =
+        runtime().block_on(async { tokio::time::timeout(PATIENCE, keys.get("stock")).await });
     assert_eq!(asked.expect("an answer").unwrap_err().kind(), ErrorKind::Unreachable);
 }

@@ -1,10 +1,8 @@
 //! A check of places: what it finds, what it carries, and what it is for.
 
-use std::time::{Duration, Instant};
-
 use super::proxy::Proxy;
 use super::server::RedisServer;
-use super::support::{Process, options};
+use super::support::{PATIENCE, Process, options};
 use crate::engine::{Renewal, Standing};
 use crate::words::claim::Mode;
 use crate::words::id::ClaimId;
@@ -69,7 +67,10 @@ fn a_check_of_more_places_than_one_message_carries_asks_about_each() {
 fn a_check_of_places_does_not_wait_for_a_server_that_is_away() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let (one, two) = (Process::of(&server), Process::with(options(proxy.port())));
+    let mut behind = options(proxy.port());
+    // Whoever waits for it waits for longer than the test.
+    behind.request_timeout = PATIENCE * 5;
+    let (one, two) = (Process::of(&server), Process::with(behind));
     let names: Vec<String> = (0..20).map(|n| format!("name-{n}")).collect();
     let places: Vec<ClaimId> = names
         .iter()
@@ -81,9 +82,6 @@ fn a_check_of_places_does_not_wait_for_a_server_that_is_away() {
     proxy.refuse(true);
     proxy.cut();
     two.link(false);
-    // One after the other would be 20 times the time of a request.
-    let began = Instant::now();
     let answers = two.wait(two.engine.recheck(&places));
     assert!(answers.iter().all(|answer| matches!(answer, Standing::Unknown(_))), "{answers:?}");
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }

@@ -97,16 +97,15 @@ fn a_connection_to_a_server_that_moved_ends_at_once_also_when_that_one_does_not_
     let (first, second) = (RedisServer::start(), RedisServer::start());
     let told = Told::new(Some(first.port()));
     let mut options = options_of(&told);
-    options.request_timeout = std::time::Duration::from_secs(15);
+    // Whoever waits for this one waits for longer than the test.
+    options.request_timeout = PATIENCE * 5;
     let process = Process::with(options);
     let (held, _) = process.take("a", Mode::Exclusive);
     assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
     first.stop();
-    let began = std::time::Instant::now();
     let asked = process.exclusive("b");
     let answer = process.engine.attempt(&asked, crate::engine::Line::Join);
     told.tell(Some(second.port()));
-    // Its time to answer is 15 seconds.
     drop(process.wait(answer));
     let up = |e: &Event| matches!(e, Event::Link { up: true }).then_some(());
     assert!(process.event_within(PATIENCE, &mut { up }).is_some());
@@ -117,7 +116,6 @@ fn a_connection_to_a_server_that_moved_ends_at_once_also_when_that_one_does_not_
         Renewal::Unknown(_) => false,
         Renewal::Extended { .. } => panic!("it was extended"),
     });
-    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
     granted(process.attempt_until(&asked));
     first.go_on();
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::options::RedissonLock;
 use super::interop::{plain, redisson, woken};
 use super::server::RedisServer;
-use super::support::{Process, granted, options};
+use super::support::{PATIENCE, Process, granted, options, until};
 use crate::engine::{Attempt, End, Event, Line};
 use crate::words::claim::{Claim, Mode};
 use crate::words::id::ClaimId;
@@ -27,10 +27,14 @@ fn standing_back(process: &Process, held: ClaimId, name: &str) -> (ClaimId, Inst
         let since = Instant::now();
         match process.release_again(held, &again).again.expect("it was asked for again") {
             Attempt::Granted(_) => held = again.id,
-            Attempt::InLine(_) => return (again.id, since),
+            Attempt::InLine(place) => {
+                let rest = place.ask_at.expect("it says when").since(process.now());
+                assert!(rest <= Duration::from_millis(250), "it asks in {rest:?}");
+                return (again.id, since);
+            }
             other => panic!("{other:?}"),
         }
-        assert!(began.elapsed() < Duration::from_secs(10), "it never lets anybody pass");
+        assert!(began.elapsed() < PATIENCE, "it never lets anybody pass");
     }
 }
 
@@ -64,9 +68,10 @@ fn a_process_that_had_a_plain_lock_for_long_lets_others_pass_for_a_quarter_of_a_
     let server = RedisServer::start();
     let process = Process::with(plain(&server));
     // Again where the machine stood still for longer than the process stands back.
-    let told =
-        ["a", "b", "c", "d", "e"].iter().any(|name| lets_others_pass(&server, &process, name));
-    assert!(told, "each round took too long");
+    let mut rounds = 0..;
+    until("a round tells it", || {
+        lets_others_pass(&server, &process, &format!("a{}", rounds.next().expect("there is one")))
+    });
 }
 
 /// Whether it took no longer than can tell what stands back from what does not.
@@ -86,7 +91,7 @@ fn lets_others_pass(server: &RedisServer, process: &Process, name: &str) -> bool
     assert_eq!(server.command(&["DEL", name]), ["1"]);
     woken(process, waiting);
     let stood = since.elapsed();
-    assert!(stood > Duration::from_millis(200) && stood < Duration::from_secs(4), "{stood:?}");
+    assert!(stood > Duration::from_millis(200), "{stood:?}");
     let mut claim = process.exclusive(name);
     claim.id = waiting;
     granted(process.attempt(&claim));
@@ -123,8 +128,10 @@ fn a_claim_that_stands_back_looks_before_its_caller_gives_up() {
     let server = RedisServer::start();
     let process = Process::with(plain(&server));
     // Again where the machine stood still until its caller gave up.
-    let looked = ["a", "b", "c", "d", "e"].iter().any(|name| {
-        let (again, attempt) = standing_back_for_a_moment(&process, name);
+    let mut rounds = 0..;
+    until("a round tells it", || {
+        let name = format!("a{}", rounds.next().expect("there is one"));
+        let (again, attempt) = standing_back_for_a_moment(&process, &name);
         let give_up = again.give_up.expect("it gives up");
         let in_time = || process.clock.now() < give_up;
         match attempt {
@@ -147,7 +154,6 @@ fn a_claim_that_stands_back_looks_before_its_caller_gives_up() {
         assert!(has_it || !in_time(), "it was free");
         has_it
     });
-    assert!(looked, "each round took too long");
 }
 
 /// Takes a lock, gives it back and asks for it again until it is not granted, each time for less

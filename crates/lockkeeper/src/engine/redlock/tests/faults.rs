@@ -83,32 +83,32 @@ fn a_member_that_is_dead_at_the_start_is_told_and_costs_nothing() {
 
 #[test]
 fn l5_a_stopped_member_is_asked_and_not_waited_for() {
-    // Whoever waits for it waits for all of this, once for each question.
     const WAITS: Duration = Duration::from_secs(5);
     let quorum = Quorum::long_up(3);
-    let options = "max_ttl=24h&server_timeout=5s&request_timeout=15s";
-    let url = quorum.url().replace("max_ttl=24h&server_timeout=600ms", options);
-    let [one, two] = [&url, &url].map(|url| open(url).expect("they can be used"));
-    let long = |process: &Process, name: &str| Claim { ttl: TTL * 30, ..claim(process, name) };
+    // Whoever waits for it waits for all of its time, once for each question, and that is longer
+    // than the test; or five seconds, where that is seen.
+    let with = |time: &str| {
+        let options = format!("max_ttl=24h&server_timeout={time}&request_timeout=15m");
+        let url = quorum.url().replace("max_ttl=24h&server_timeout=600ms", &options);
+        open(&url).expect("they can be used")
+    };
+    let (one, two, looks) = (with("5m"), with("5m"), with("5s"));
+    let long = |process: &Process, name: &str| Claim { ttl: TTL * 3_000, ..claim(process, name) };
     let held = long(&one, "held");
     granted(one.attempt(&held));
     quorum.0[2].stop();
-    let mut turns = [(); 20].map(|()| {
-        let began = Instant::now();
+    for _ in 0..20 {
         assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
         let turn = long(&one, "a");
         granted(one.attempt(&turn));
         assert!(matches!(two.attempt_try(&long(&two, "a")), Attempt::Busy(Some(_))));
         assert!(matches!(one.release(turn.id), End::Freed));
-        began.elapsed()
-    });
-    turns.sort_unstable();
-    assert!(turns[10] < WAITS, "{turns:?}");
+    }
     // The first look waits for it, and none after that.
     until("a look does not wait for it", || {
         let began = Instant::now();
         assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
-        assert_eq!(two.look(Kind::Lock, "held").holders.len(), 1);
+        assert_eq!(looks.look(Kind::Lock, "held").holders.len(), 1);
         began.elapsed() < WAITS
     });
     quorum.0[2].go_on();
@@ -179,7 +179,7 @@ fn a_hold_that_a_majority_refuses_to_extend_is_not_given_back_by_the_one_who_ask
 #[test]
 fn a_release_that_crosses_a_renewal_keeps_no_other_hold_waiting_for_its_own() {
     let quorum = Quorum::long_up(3);
-    let options = "max_ttl=24h&server_timeout=60s&request_timeout=60s";
+    let options = "max_ttl=24h&server_timeout=10m&request_timeout=10m";
     let url = quorum.url().replace("max_ttl=24h&server_timeout=600ms", options);
     let one = open(&url).expect("they can be used");
     let taken = |n: usize| {
@@ -194,9 +194,7 @@ fn a_release_that_crosses_a_renewal_keeps_no_other_hold_waiting_for_its_own() {
         // It takes the answers of its renewal, and whoever asks how a hold stands as well.
         let (release, recheck) =
             (one.engine.release(&[held[0].id], None), one.engine.recheck(&[held[1].id]));
-        let began = Instant::now();
         let renewals = one.wait(renewals);
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
         let extended = |renewal: &Renewal| matches!(renewal, Renewal::Extended { .. });
         assert!(renewals[2..].iter().all(extended), "{renewals:?}");
         let end = one.wait(release).ends.remove(0);

@@ -1,6 +1,6 @@
 //! `wait_replicas`: what replicas do not have does not count.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
 use lockkeeper_lab::proxy::{Fault, Proxy, Way};
@@ -8,9 +8,9 @@ use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
 
 use super::support::open;
 use crate::engine::redis::options::{RedisOptions, Wait};
-use crate::engine::redis::tests::support::{Process, granted, options, until};
+use crate::engine::redis::tests::support::{PATIENCE, Process, granted, options, until};
 use crate::engine::{Attempt, End, Event, Line, Renewal};
-use crate::words::claim::Mode;
+use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
 use crate::words::name::Kind;
 
@@ -83,31 +83,31 @@ fn s6_whoever_leaves_an_unacknowledged_grant_leaves_nothing() {
 #[test]
 fn s6_a_release_and_a_look_do_not_wait_for_replicas_and_renewals_share_one_wait() {
     let deployment = Deployment::start();
-    let process =
-        open(&format!("{}?wait_replicas=1&wait_timeout=3s&request_timeout=15s", deployment.url()))
-            .unwrap();
-    let held: Vec<_> = (0..20).map(|n| process.take(&format!("a{n}"), Mode::Exclusive).0).collect();
+    // Whoever waits for a replica that does not come waits for longer than the test.
+    let patient = "wait_replicas=1&wait_timeout=5m&request_timeout=6m";
+    let process = open(&format!("{}?{patient}", deployment.url())).unwrap();
+    let taken = |n| {
+        let claim = Claim { ttl: PATIENCE * 5, ..process.exclusive(&format!("a{n}")) };
+        granted(process.attempt(&claim));
+        claim
+    };
+    let held: Vec<_> = (0..20).map(taken).collect();
     // The server knows the script from here on.
     assert!(matches!(process.renew(held[0].id), Renewal::Extended { .. }));
     deployment.stop_replication();
     let waits =
         |at: usize| deployment.servers[at].command_counts().get("wait").copied().unwrap_or(0);
     let before = waits(0);
-    let began = Instant::now();
     // One by one, and yet no more than two batches: the first of them, and the rest behind it.
     let renewals: Vec<_> =
         held.iter().map(|claim| process.engine.renew(&[claim.id.into()])).collect();
-    let prompt = Instant::now();
     assert!(matches!(process.release(held[0].id), End::Freed));
     assert!(process.look(Kind::Lock, "a0").holders.is_empty());
-    // Less than one wait.
-    assert!(prompt.elapsed() < Duration::from_secs(3), "{:?}", prompt.elapsed());
-    for renewal in renewals {
-        assert!(matches!(process.wait(renewal).remove(0), Renewal::Unknown(_) | Renewal::Gone(_)));
+    deployment.go_on_replicating();
+    for (n, renewal) in renewals.into_iter().enumerate() {
+        let renewed = process.wait(renewal).remove(0);
+        assert!(n == 0 || matches!(renewed, Renewal::Extended { .. }), "{n}: {renewed:?}");
     }
-    let took = began.elapsed();
-    // One wait each would be a minute.
-    assert!(took > Duration::from_millis(2_900) && took < Duration::from_secs(15), "{took:?}");
     assert!(waits(0) <= before + 2, "{} after {before}", waits(0));
 }
 

@@ -206,9 +206,8 @@ fn r5_who_leaves_the_gate_at_which_it_stands_again_is_told_at_once_and_leaves_no
     run(async {
         let place = Place::new().await;
         let ([one, two, three], [a, b, c]) = gate_and_node_taken_away(&place).await;
-        let left = tokio::time::timeout(SOON / 2, two.withdraw(&b))
-            .await
-            .expect("without a time limit's end");
+        let left =
+            tokio::time::timeout(SOON, two.withdraw(&b)).await.expect("without a time limit's end");
         assert!(matches!(left, End::Freed), "{left:?}");
         until("it stands nowhere", || async { counts(&one).await == (2, 1) }).await;
         all_get_it((&one, &a), &[(&three, &c)]).await;

@@ -24,7 +24,7 @@ fn z1_a_holder_on_a_follower_that_is_cut_off_is_told_before_the_next_one_is_in()
         // In a thread of its own, so that neither time is taken late because the other one is.
         let waiting = tokio::task::spawn_blocking(move || {
             (
-                crate::keeper::caller_io::park::wait(next.lock().timeout(SOON * 3)).unwrap(),
+                crate::keeper::caller_io::park::wait(next.lock().timeout(SOON)).unwrap(),
                 Instant::now(),
             )
         });
@@ -93,7 +93,7 @@ fn z1_a_follower_that_dies_right_after_its_answer_leaves_its_session_for_as_long
             let next = two.mutex(&name);
             let waiting = tokio::task::spawn_blocking(move || {
                 (
-                    crate::keeper::caller_io::park::wait(next.lock().timeout(SOON * 3)).unwrap(),
+                    crate::keeper::caller_io::park::wait(next.lock().timeout(SOON)).unwrap(),
                     Instant::now(),
                 )
             });

@@ -341,13 +341,12 @@ fn several_locks_are_not_waited_for_longer_than_their_caller_waits() {
     run(async {
         let place = Place::new().await;
         let (proxy, one) =
-            place.client_behind_a_proxy("request_timeout=30s&session_timeout=40s").await;
+            place.client_behind_a_proxy("request_timeout=10m&session_timeout=15m").await;
         let give_up = Some(one.clock.now().plus(Duration::from_millis(300)));
         let all = ["a", "b", "c"].map(|name| Claim { give_up, ..claim(name) });
         proxy.hold_replies(true);
-        let begun = Instant::now();
-        let answers = answer(one.engine.attempt_all(&all)).await;
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        let asked = answer(one.engine.attempt_all(&all));
+        let answers = tokio::time::timeout(SOON, asked).await.expect("nobody waits so long");
         assert!(answers.iter().all(|a| matches!(a, Attempt::Unknown(_))), "{answers:?}");
         proxy.hold_replies(false);
         for claim in &all {
