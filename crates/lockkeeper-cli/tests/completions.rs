@@ -12,7 +12,6 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use common::{PROGRAM, Place, Ran, Reaped, finish};
 
@@ -191,13 +190,12 @@ fn an_engine_that_does_not_answer_delays_nobody_and_says_nothing() {
     let place = Place::new();
     // Accepts, and never answers.
     let server = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let url = format!("redis://{}", server.local_addr().unwrap());
+    let address = server.local_addr().unwrap();
+    // Whoever waits for it waits for longer than the test.
+    let url = format!("redis://{address}?connect_timeout=10m&request_timeout=10m");
     for engine in [url.as_str(), "redis://127.0.0.1:1", "nosuch://x", "file:relative"] {
-        let start = Instant::now();
         let ran = asked(&place, &format!("lockkeeper run --url {engine} "));
         assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "", ""), "{engine}");
-        // Two tenths of a second, and what a busy machine adds.
-        assert!(start.elapsed() < Duration::from_secs(4), "{engine}: {:?}", start.elapsed());
     }
 }
 

@@ -257,7 +257,7 @@ fn would_deadlock_is_seen_in_a_directory_that_the_outer_call_has_made_and_by_ano
 fn a_share_inside_a_share_passes_the_writer_that_waits_for_the_outer_one() {
     let place = Place::new();
     let script = "echo held; while [ ! -e go ]; do sleep 0.02; done; \
-                  \"$LK\" run -s a -w 20 -- sh -c 'echo inner >> order'";
+                  \"$LK\" run -s a -w 120 -- sh -c 'echo inner >> order'";
     let mut outer = Reaped::spawn(&mut place.lk(["run", "-s", "a", "--", "sh", "-c", script]));
     let status = || common::json(place.run(["--json", "status", "a"]).out.trim());
     until_true("the outer one is there", || status()["state"] == "held");
@@ -291,7 +291,7 @@ fn an_ancestor_that_is_gone_is_no_deadlock() {
     // The inner one is started by a process that outlives the outer lockkeeper; its stack names
     // somebody who is no ancestor any more.
     let script = "\"$LK\" run a --leave-children -- sh -c '(while kill -0 $PPID 2>/dev/null; \
-                  do sleep 0.01; done; \"$LK\" run a -w 20 -- true; echo $? > code) & true'";
+                  do sleep 0.01; done; \"$LK\" run a -w 120 -- true; echo $? > code) & true'";
     // $PPID in the subshell is the one of its shell: lockkeeper.
     assert_eq!(common::finish(&mut place.sh(script)).code, 0);
     assert_eq!(place.read("code").trim(), "0");
@@ -305,7 +305,7 @@ fn a_wait_that_ends_with_the_lock_runs_the_command() {
         "run",
         "a",
         "-w",
-        "20",
+        "120",
         "--",
         "sh",
         "-c",

@@ -145,7 +145,7 @@ fn a_lock_goes_back_when_the_command_is_over_although_lockkeeper_is_stopped() {
     place.read("runs");
     front.signal(Signal::SIGSTOP);
     std::fs::write(place.path("over"), "").unwrap();
-    let next = engine.run(&place, &["run", "a", "-w", "20", "--", "true"]);
+    let next = engine.run(&place, &["run", "a", "-w", "120", "--", "true"]);
     assert_eq!(next.code, 0, "{next:?}");
     front.signal(Signal::SIGCONT);
     let ran = front.output();
@@ -211,7 +211,7 @@ fn a_command_in_our_own_group_is_found_by_its_mark_when_we_are_killed() {
     front.signal(Signal::SIGKILL);
     let next = engine.run(
         &place,
-        &["run", "a", "-w", "20", "--", "sh", "-c", "echo $LOCKKEEPER_TOKEN. >> writes"],
+        &["run", "a", "-w", "120", "--", "sh", "-c", "echo $LOCKKEEPER_TOKEN. >> writes"],
     );
     assert_eq!(next.code, 0, "{next:?}");
     next_writer(&place, first);

@@ -176,7 +176,10 @@ fn in_a_shared_directory_users_exclude_each_other_whoever_made_the_file() {
         assert!(ran.err.contains(&format!("(pid {})", held.pid())), "{ran:?}");
         drop(held.0.stdin.take());
         assert_eq!(held.wait(), 0);
-        assert_eq!(finish(&mut shared.lk(waiter, &["run", "a", "-w", "10", "--", "true"])).code, 0);
+        assert_eq!(
+            finish(&mut shared.lk(waiter, &["run", "a", "-w", "120", "--", "true"])).code,
+            0
+        );
     }
 }
 

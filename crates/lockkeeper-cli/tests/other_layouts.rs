@@ -199,7 +199,7 @@ fn c31_lockkeepers_own_locks_exclude_each_other_in_all_layouts_and_nobody_is_war
     // Nor is a directory with a contender's name one.
     zookeeper.client.create("/a/x__lock__0000000077", b"", Kind::Persistent).unwrap();
     zookeeper.client.create("/a/x__lock__0000000077/b", b"", Kind::Persistent).unwrap();
-    let ran = run(&zookeeper.place, &url, &["run", "-w", "5", "a", "--", "true"]);
+    let ran = run(&zookeeper.place, &url, &["run", "-w", "120", "a", "--", "true"]);
     assert_eq!((ran.code, warnings(&ran).len()), (0, 0), "{ran:?}");
 }
 

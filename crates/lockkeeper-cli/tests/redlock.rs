@@ -33,7 +33,7 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     assert!(young.err.contains("counts in") && young.err.contains(waits), "{young:?}");
     // A minute goes by.
     clock.step(Clocks::Wall, Duration::from_secs(61)).unwrap();
-    let ran = run(&place, &url, &["run", "nightly", "-w", "20s", "--", "true"]);
+    let ran = run(&place, &url, &["run", "nightly", "-w", "120s", "--", "true"]);
     assert_eq!(ran.code, 0, "whoever waits gets it once they count: {ran:?}");
 
     let mut holder = place.lk(["acquire", "nightly", "--for", "60s"]);

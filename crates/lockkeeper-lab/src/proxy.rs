@@ -379,7 +379,7 @@ mod tests {
     }
 
     /// Longer than anything that comes takes.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(120);
 
     /// What is answered; `None` where the connection ends.
     fn ask(stream: &mut TcpStream, byte: u8) -> Option<u8> {

@@ -45,7 +45,8 @@ fn a_servers_clock_steps_forward_and_back_while_it_runs_and_leases_follow_it() {
     shim.step_back(Clocks::Wall, Duration::from_secs(3600)).expect("the control file is ours");
     assert!(about(ahead(&server), -HOUR), "{}", ahead(&server));
     let rest: f64 = server.command(&["PTTL", "lease"])[0].parse().expect("a number");
-    assert!(about(rest / 1000.0, HOUR + 60.0), "the lease lives an hour longer: {rest} ms");
+    let rest = rest / 1000.0;
+    assert!(rest > HOUR && rest < HOUR + 61.0, "the lease lives an hour longer: {rest} s");
 
     shim.step(Clocks::Wall, Duration::from_secs(3600 + 61)).expect("the control file is ours");
     assert!(about(ahead(&server), 61.0), "{}", ahead(&server));
@@ -119,11 +120,12 @@ fn the_steady_clocks_move_apart_from_the_time_of_day_and_everybody_with_the_shim
     let before = clocks(&shim);
     shim.step(Clocks::Steady, Duration::from_secs(100_000)).expect("the control file is ours");
     let after = clocks(&shim);
+    let took = after[0] - before[0];
+    assert!(took < 10_000.0, "the time of day is true");
     for clock in 1..4 {
-        let moved = after[clock] - before[clock];
-        assert!((100_000.0..100_020.0).contains(&moved), "clock {clock} moved by {moved}");
+        let moved = after[clock] - before[clock] - took;
+        assert!((moved - 100_000.0).abs() < 20.0, "clock {clock} moved by {moved}");
     }
-    assert!(after[0] - before[0] < 20.0, "the time of day is true");
     shim.step(Clocks::Wall, Duration::from_secs(500)).expect("the control file is ours");
     assert!(about(ahead(&first), 500.0) && about(ahead(&second), 500.0));
     assert!(clocks(&shim)[0] - before[0] >= 500.0);
@@ -142,7 +144,7 @@ fn who_waits_until_a_time_by_a_clock_that_is_wrong_waits_no_longer_for_it() {
         #include <time.h>
         #include <unistd.h>
         int main(int count, char **arguments) {
-            alarm(60);
+            alarm(120);
             clockid_t clock = count > 1 ? CLOCK_MONOTONIC : CLOCK_REALTIME;
             pthread_condattr_t how;
             pthread_cond_t never;

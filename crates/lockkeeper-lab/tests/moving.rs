@@ -16,6 +16,9 @@ use lockkeeper_lab::conformance::Subject;
 use lockkeeper_lab::engines::redis::server::RedisServer;
 
 /// A URL as the value of an option of another one.
+/// Only what hangs takes longer than this.
+const HANGS: Duration = Duration::from_secs(120);
+
 fn quoted(url: &str) -> String {
     url.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
@@ -95,7 +98,7 @@ async fn in_every_step_of_a_move_holders_exclude_each_other_and_tokens_rise() {
             });
         }
         let all = async { while let Some(Ok(())) = clients.join_next().await {} };
-        let ended = tokio::time::timeout(Duration::from_secs(60), all).await;
+        let ended = tokio::time::timeout(HANGS, all).await;
         assert!(ended.is_ok() && clients.is_empty(), "nobody waits for ever, in step {step:?}");
     }
     let tokens = &shelf.lock().expect("no panic").tokens;
@@ -109,13 +112,14 @@ async fn a_hold_ends_with_either_half_and_the_other_is_given_back() {
         let urls = stores();
         let both = Locks::open(&urls[1]).await.expect("it can be opened");
         let one = Locks::open(&urls[side]).await.expect("it can be opened");
-        let guard = both.mutex("stock").lock().await.expect("it is free");
+        // Nothing ends by itself while the test lasts.
+        let guard = both.mutex("stock").lock().ttl(5 * HANGS).await.expect("it is free");
         assert!(one.force_release(Kind::Lock, "stock").await.expect("it can be taken away"));
-        let lost = tokio::time::timeout(Duration::from_secs(5), guard.lost());
+        let lost = tokio::time::timeout(HANGS, guard.lost());
         assert!(lost.await.is_ok(), "the loss of one half is told");
         drop(guard);
         let other = Locks::open(&urls[2 - side]).await.expect("it can be opened");
-        let free = other.mutex("stock").lock().timeout(Duration::from_secs(5)).await;
+        let free = other.mutex("stock").lock().timeout(HANGS).await;
         assert!(free.is_ok(), "the other half is given back");
     }
 }
@@ -127,14 +131,14 @@ async fn the_half_that_can_be_reached_is_given_back_while_the_other_is_out_of_re
     let new = format!("redis://127.0.0.1:{}?request_timeout=500ms", server.port());
     let both = Locks::open(&url(&files, &new)).await.expect("it can be opened");
     let old = Locks::open(&files).await.expect("it can be opened");
-    let guard = both.mutex("stock").lock().await.expect("it is free");
+    let guard = both.mutex("stock").lock().ttl(5 * HANGS).await.expect("it is free");
     server.stop();
     drop(guard);
-    let free = old.mutex("stock").lock().timeout(Duration::from_secs(10)).await;
+    let free = old.mutex("stock").lock().timeout(HANGS).await;
     assert!(free.is_ok(), "the server is still out of reach: {:?}", free.err());
     server.go_on();
     let new = Locks::open(&new).await.expect("it can be opened");
-    let free = new.mutex("stock").lock().timeout(Duration::from_secs(10)).await;
+    let free = new.mutex("stock").lock().timeout(HANGS).await;
     assert!(free.is_ok(), "and is told when it is back: {:?}", free.err());
 }
 
@@ -158,7 +162,7 @@ async fn a_place_that_is_lent_on_does_not_keep_the_first_caller_s_time_limit() {
     });
     assert!(refused.await.is_err(), "it waits on: {:?}", patient.await.map(|r| r.map(drop)));
     assert!(guard.release().await.is_clean());
-    let granted = tokio::time::timeout(Duration::from_secs(10), patient).await;
+    let granted = tokio::time::timeout(HANGS, patient).await;
     assert!(granted.expect("in time").expect("no panic").is_ok());
 }
 

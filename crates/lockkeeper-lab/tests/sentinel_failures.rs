@@ -12,7 +12,7 @@ use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 /// No test waits longer than this for anything that should happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -20,9 +20,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(90), future).await.expect("in time")
-    })
+    runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("in time") })
 }
 
 async fn open(url: &str) -> Locks {
@@ -97,7 +95,7 @@ fn s1_a_lock_that_was_replicated_is_held_over_the_death_of_its_master_and_so_is_
 fn s1_a_lock_that_was_not_replicated_is_lost_with_its_master_and_told_at_once() {
     let mut deployment = Deployment::start();
     run(async {
-        let url = format!("{}?ttl=5m", deployment.url());
+        let url = format!("{}?ttl=1h", deployment.url());
         let holder = open(&url).await;
         let kept = holder.mutex("kept").lock().await.expect("it is free");
         deployment.until_replicated(0);
@@ -105,10 +103,8 @@ fn s1_a_lock_that_was_not_replicated_is_lost_with_its_master_and_told_at_once() 
         let guard = holder.mutex("a").lock().await.expect("it is free");
         let (looks, waiting) = line(&url, 2).await;
         fail_over(&mut deployment);
-        let failed_over = Instant::now();
+        // Its next renewal would be in twenty minutes.
         assert_eq!(guard.lost().await, Lost::TakenAway);
-        // Its next renewal would be in a hundred seconds, and its end in three hundred.
-        assert!(failed_over.elapsed() < Duration::from_secs(60), "{:?}", failed_over.elapsed());
         let mut last = guard.token().map_or(0, |token| token.get());
         drop(guard);
         for next in waiting {
@@ -161,22 +157,20 @@ fn timed_s1_a_waiter_is_granted_within_t_when_holder_and_master_die_together() {
 
 #[test]
 fn s2_an_old_master_that_hangs_is_left_and_nobody_is_granted_anything_there_afterwards() {
-    // Its clients would wait for its answers for three minutes.
+    // Its clients would wait for its answers for longer than the test.
     let deployment = Deployment::start();
     run(async {
-        let url = format!("{}?request_timeout=3m&ttl=10m", deployment.url());
+        let url = format!("{}?request_timeout=10m&ttl=1h", deployment.url());
         let holder = open(&url).await;
         let guard = holder.mutex("a").lock().await.expect("it is free");
         let (_looks, waiting) = line(&url, 2).await;
         deployment.until_replicated(0);
         deployment.servers[0].stop();
-        let stopped = Instant::now();
         deployment.until_failed_over(0);
         while guard.verify().await.is_err() {
             guard.check().expect("it is not lost");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert!(stopped.elapsed() < Duration::from_secs(90), "{:?}", stopped.elapsed());
         deployment.servers[0].go_on();
         // It believes that it is the master until the Sentinels have told it otherwise.
         assert!(guard.release().await.is_clean());
@@ -195,10 +189,14 @@ fn s5_sentinels_in_tilt_move_no_master_and_a_waiter_is_granted_once_they_are_out
     let setup = Setup { down_after: Duration::from_secs(2), ..Setup::default() };
     let mut deployment = Deployment::start_with(setup);
     run(async {
-        for at in 0..deployment.sentinels.len() {
-            let shorter = ["SENTINEL", "DEBUG", "tilt-period", "10000"];
-            assert_eq!(deployment.ask(at, &shorter), ["OK"]);
-        }
+        let tilt_for = |deployment: &Deployment, ms: &str| {
+            for at in 0..deployment.sentinels.len() {
+                let told = deployment.ask(at, &["SENTINEL", "DEBUG", "tilt-period", ms]);
+                assert_eq!(told, ["OK"]);
+            }
+        };
+        // Until they are told otherwise.
+        tilt_for(&deployment, "3600000");
         let url = format!("{}?ttl=2s", deployment.url());
         let holder = open(&url).await;
         let guard = holder.mutex("a").lock().await.expect("it is free");
@@ -223,8 +221,9 @@ fn s5_sentinels_in_tilt_move_no_master_and_a_waiter_is_granted_once_they_are_out
         // Twice as long as a master may be silent.
         tokio::time::sleep(Duration::from_secs(4)).await;
         assert_eq!(deployment.master(), 0);
-        assert!(in_tilt(&deployment), "this machine took ten seconds for four");
+        assert!(in_tilt(&deployment));
         assert_eq!(guard.lost().await, Lost::Expired);
+        tilt_for(&deployment, "1000");
         deployment.until_failed_over(0);
         for next in waiting {
             next.await.expect("none is forgotten");

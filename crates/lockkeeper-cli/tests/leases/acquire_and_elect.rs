@@ -48,7 +48,7 @@ fn acquire_holds_with_a_lease_and_says_when_it_is_lost() {
 
         let (child, _) = acquire(&[]);
         child.signal(Signal::SIGKILL);
-        let next = engine.run(&place, &["run", "a", "-w", "20", "--", "true"]);
+        let next = engine.run(&place, &["run", "a", "-w", "120", "--", "true"]);
         assert_eq!(next.code, 0, "its guardian gives it back: {next:?}");
     }
 }

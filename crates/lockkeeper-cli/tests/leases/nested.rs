@@ -32,10 +32,10 @@ fn a_lock_under_another_goes_with_it() {
     let keeper = guardian(outer.pid());
     outer.signal(Signal::SIGKILL);
     let next = engine
-        .run(&place, &["run", "a", "-w", "20", "-q", "--", "sh", "-c", "echo next >> writes"]);
+        .run(&place, &["run", "a", "-w", "120", "-q", "--", "sh", "-c", "echo next >> writes"]);
     assert_eq!(next.code, 0, "{next:?}");
     until_gone(keeper);
-    assert_eq!(engine.run(&place, &["run", "b", "-w", "20", "-q", "--", "true"]).code, 0);
+    assert_eq!(engine.run(&place, &["run", "b", "-w", "120", "-q", "--", "true"]).code, 0);
     let writes = std::fs::read_to_string(place.path("writes")).unwrap();
     assert!(
         writes.ends_with("first\nnext\n"),

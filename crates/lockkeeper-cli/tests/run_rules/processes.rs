@@ -22,7 +22,7 @@ fn rule_3_killed_we_do_not_leave_the_command_running_unlocked() {
     drop(run);
     assert_eq!(place.run(["run", "a", "-n", "--", "true"]).code, 75, "the command still runs");
     kill(command, Signal::SIGKILL);
-    assert_eq!(place.run(["run", "a", "-w", "20", "--", "true"]).code, 0, "and now it does not");
+    assert_eq!(place.run(["run", "a", "-w", "120", "--", "true"]).code, 0, "and now it does not");
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn rule_3_the_last_process_that_has_the_descriptor_keeps_the_lock_and_dash_o_tak
         assert_eq!(place.run(["run", "a", "-n", "--", "true"]).code, after, "{option}");
         kill(pid, Signal::SIGKILL);
         until_true("it is gone", || !is_alive(pid));
-        assert_eq!(place.run(["run", "a", "-w", "20", "--", "true"]).code, 0, "{option}");
+        assert_eq!(place.run(["run", "a", "-w", "120", "--", "true"]).code, 0, "{option}");
         std::fs::remove_file(place.path("pid")).unwrap();
     }
 }
@@ -58,7 +58,7 @@ fn rule_3_dash_capital_f_becomes_the_command_and_the_lock_lives_with_it() {
     assert_eq!(place.run(["run", "a", "-n", "--", "true"]).code, 75);
     run.signal(Signal::SIGKILL);
     drop(run);
-    assert_eq!(place.run(["run", "a", "-w", "20", "--", "true"]).code, 0);
+    assert_eq!(place.run(["run", "a", "-w", "120", "--", "true"]).code, 0);
 }
 
 /// Where the command's processes are told from others by their group, and where by their descent.

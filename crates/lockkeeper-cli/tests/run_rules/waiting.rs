@@ -31,7 +31,7 @@ fn rule_8_without_a_terminal_a_short_wait_is_silent_and_a_long_one_says_two_line
     assert!(short.as_ref().is_none_or(|(said, _)| said.is_empty()), "{short:?}");
     let (said, took) =
         wait_for(&[], &|| until_true("it says that it waits", || said().ends_with('\n')));
-    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(10), "{took:?}: {said}");
+    assert!(took >= Duration::from_secs(1), "{took:?}: {said}");
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
     assert!(

@@ -132,7 +132,7 @@ async fn a_loss_is_recorded_with_its_reason_and_ends_the_claim() {
     let (_dir, path, locks, writer) = recorded_on_memory().await;
     let guard = locks.mutex("stock").lock().await.unwrap();
     assert!(locks.force_release(Kind::Lock, "stock").await.unwrap());
-    let _ = tokio::time::timeout(Duration::from_secs(30), guard.lost()).await.unwrap();
+    let _ = tokio::time::timeout(Duration::from_secs(120), guard.lost()).await.unwrap();
     drop(guard);
     let _ = locks.close().await;
     writer.finish().unwrap();

@@ -13,7 +13,7 @@ use crate::servers::port::free_port;
 const SLOTS: usize = 16384;
 
 /// How long the nodes may take to agree.
-pub(super) const AGREED_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const AGREED_WITHIN: Duration = Duration::from_secs(120);
 
 /// How a cluster is started.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use super::server::{
 use crate::servers::port::free_port;
 
 /// How long it may take to listen.
-const START_WITHIN: Duration = Duration::from_secs(30);
+const START_WITHIN: Duration = Duration::from_secs(120);
 
 /// How the server's connections are given to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

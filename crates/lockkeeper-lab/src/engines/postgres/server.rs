@@ -22,7 +22,7 @@ const BIN: &str = "/usr/lib/postgresql/15/bin";
 /// Whom a server belongs to that root starts.
 const NOBODY: u32 = 65_534;
 /// How long a server may take to answer its first question.
-const START_WITHIN: Duration = Duration::from_secs(30);
+const START_WITHIN: Duration = Duration::from_secs(120);
 /// The user that may do everything.
 pub const USER: &str = "keeper";
 /// What a test that fails wants to know of it.

@@ -14,7 +14,7 @@ const SENTINELS: usize = 3;
 
 /// How long the Sentinels may take to find each other and the replicas: each tells of itself every
 /// two seconds.
-const FOUND_WITHIN: Duration = Duration::from_secs(30);
+const FOUND_WITHIN: Duration = Duration::from_secs(120);
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);

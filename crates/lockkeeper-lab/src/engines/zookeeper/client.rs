@@ -9,7 +9,7 @@ use super::jute::{Answer, Body, Connection, Session, xid};
 use super::proxy::op;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a session may be idle.
 const SESSION: Duration = Duration::from_secs(10);
 

@@ -35,7 +35,7 @@ const NEEDED: [&str; 15] = [
     "jackson-databind.jar",
 ];
 /// How long a server may take to begin to serve.
-const START_WITHIN: Duration = Duration::from_secs(60);
+const START_WITHIN: Duration = Duration::from_secs(120);
 
 /// How long it is waited for an answer of a server that begins: it takes connections before it
 /// answers, and forgets a question that came too early.

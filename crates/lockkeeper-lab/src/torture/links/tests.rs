@@ -14,8 +14,6 @@ use crate::engines::zookeeper::server::{Server, Settings};
 use crate::until::until;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How much later than its time a thread may run on a busy machine.
-const LATE: Duration = Duration::from_secs(1);
 
 /// A server that says what it hears.
 fn echo() -> u16 {
@@ -135,19 +133,13 @@ fn loses_its_guard_and_locks_again(mut two: Two, fault: &'static str) {
     let lock = |locks: &Locks| locks.mutex("a").lock().timeout(PATIENCE).run();
     let guard = two.does(0, lock).unwrap();
     two.links.strike(fault, 0).unwrap().unwrap();
-    // What was renewed before the cut is in it, and nothing is after it.
-    let deadline = guard.deadline().unwrap();
-    let (heard, when) = std::sync::mpsc::channel();
+    let (heard, told) = std::sync::mpsc::channel();
     let held = guard.held();
-    std::thread::spawn(move || heard.send((held.lost_blocking(), Instant::now())));
+    std::thread::spawn(move || heard.send(held.lost_blocking()));
     let next = two.does(1, lock).unwrap();
     assert!(guard.is_lost(), "{fault}: another has it, and the first holder does not know");
-    let (why, at) = when.recv_timeout(PATIENCE).unwrap();
-    assert!(
-        guard.check().is_err() && at <= deadline + LATE,
-        "{fault}: {why:?}, told {:?} after its deadline",
-        at - deadline
-    );
+    let why = told.recv_timeout(PATIENCE).unwrap();
+    assert!(guard.check().is_err(), "{fault}: {why:?}");
     drop(guard);
     assert!(next.release().is_clean());
     assert!(

@@ -117,7 +117,7 @@ mod real {
     fn settled(said: bool, mut ask: impl FnMut() -> bool) -> bool {
         let since = Instant::now();
         let mut answer = ask();
-        while said && !answer && since.elapsed() < Duration::from_secs(10) {
+        while said && !answer && since.elapsed() < Duration::from_secs(120) {
             std::thread::yield_now();
             answer = ask();
         }
