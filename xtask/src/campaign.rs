@@ -38,7 +38,7 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "sweep",
         minutes: 4.5,
-        what: "`run` on healthy servers: every layout, lease and --kill-after",
+        what: "healthy servers: every layout, lease and --kill-after of `run`; acquire, elect",
         vital: false,
         run: sweep,
     },
@@ -227,35 +227,6 @@ fn simulation(words: &[String]) -> Result<Command, String> {
     }
     Ok(command)
 }
-
-/// `cargo xtask soak [--minutes N] [--commands N]`: commands at default options on healthy servers.
-pub fn soak(words: &[String]) -> Outcome {
-    let mut command = cargo_test();
-    command.args(["--test", SOAK, "--", "--nocapture"]);
-    let (mut minutes, mut commands) = (30, 20);
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let value = match word.as_str() {
-            "--minutes" => &mut minutes,
-            "--commands" => &mut commands,
-            other => {
-                return Err(format!(
-                    "unknown option `{other}`; this task takes --minutes N, --commands N"
-                ));
-            }
-        };
-        let given = words.next().ok_or_else(|| format!("{word} needs a number"))?;
-        *value = given
-            .parse::<u64>()
-            .map_err(|_| format!("{word} {given}: a whole number is expected"))?;
-    }
-    command
-        .env("SOAK_SECONDS", minutes.saturating_mul(60).to_string())
-        .env("SOAK_COMMANDS", commands.to_string());
-    project::must(&mut command)
-}
-
-const SOAK: &str = "long_soak";
 
 fn release(workshop: &Workshop) -> Outcome {
     let cold = root().join(COLD);

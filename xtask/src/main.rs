@@ -43,8 +43,6 @@ cargo xtask TASK
              first; alone: only that one), --minutes M
   torture    --hours N: every engine under faults, in turn, until a violation or the end; \
              then the sums; pictures in target/torture
-  soak       commands at default options on healthy servers, and how many lost their lock: \
-             --minutes N (30), --commands N a layout (20)
   bench      measure every figure beside its floor, from a release build; \
              what follows goes to `lockkeeper bench`. --peers instead: other libraries on the \
              same work, in turn with ours; --rounds N (15), --on redis, zookeeper, redlock or \
@@ -75,7 +73,6 @@ fn main() -> ExitCode {
         "interop" => drivers::interop(&rest),
         "simulate" => campaign::simulate(&rest),
         "torture" => torture::long(&rest),
-        "soak" => campaign::soak(&rest),
         "bench" => tasks::bench(&rest),
         "fmt" => tasks::fmt(&rest),
         "docs" => tasks::docs(&rest),

@@ -1,5 +1,5 @@
-//! On a healthy server no `run` loses its lock: every layout, every length of a lease, every
-//! `--kill-after`.
+//! On a healthy server nobody loses a lock: `run` with every layout, every length of a lease and
+//! every `--kill-after`; `acquire`, `elect` and `--on-lost warn` at their defaults.
 //!
 //! What is expected of a cell comes from the documentation of `--kill-after`: at most a third of
 //! the ttl or session.
@@ -23,8 +23,9 @@ const HELD_AT_MOST: Duration = Duration::from_secs(100);
 /// How long a phase may take beyond that: all cells start at once, on whatever is free of two
 /// cores.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// One `lockkeeper run`.
+/// One lockkeeper.
 struct Cell {
+    verb: &'static str,
     setup: String,
     lease: String,
     kill_after: String,
@@ -43,7 +44,8 @@ enum Expected {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<28} {:<12} --kill-after {:<9}", self.setup, self.lease, self.kill_after)
+        let Self { setup, verb, lease, kill_after, .. } = self;
+        write!(f, "{setup:<28} {verb:<8} {lease:<12} --kill-after {kill_after:<9}")
     }
 }
 
@@ -66,6 +68,11 @@ fn cells(setup: &Setup) -> Vec<Cell> {
         let asked = Duration::from_secs(60);
         cells.push(Cell::new(setup, Some(asked), setup.leases[2], Some(asked / 3)));
     }
+    let default = |verb| Cell { verb, ..Cell::new(setup, None, setup.leases[0], None) };
+    let mut warns = default("run");
+    warns.words.extend(["--on-lost", "warn", "--lost-exit-code", "79"].map(str::to_owned));
+    cells.extend([warns, default("acquire")]);
+    cells.extend(setup.has_elections.then(|| default("elect")));
     cells
 }
 
@@ -99,6 +106,7 @@ impl Cell {
             _ => Expected::Held,
         };
         Self {
+            verb: "run",
             setup: setup.what.clone(),
             lease: said.map_or_else(|| "default".to_owned(), text),
             kill_after: kill_after.map_or_else(|| "default".to_owned(), text),
@@ -135,14 +143,14 @@ impl Outcome {
 fn run(phase: &str, cells: &[Cell]) -> Vec<Outcome> {
     let place = Place::new();
     let began = Instant::now();
-    let report = |cell: &Cell| place.path(&format!("{}.json", cell.name));
     let start = |cell: &Cell| {
-        let mut lk = place.lk(["run", &cell.name, "--report"]);
-        lk.arg(report(cell)).args(&cell.words).args([
-            "--",
-            "sleep",
-            &cell.holds.as_secs_f64().to_string(),
-        ]);
+        let mut lk = place.lk(["--json", cell.verb, &cell.name]);
+        lk.args(&cell.words);
+        let holds = cell.holds.as_secs_f64().to_string();
+        match cell.verb {
+            "acquire" => lk.args(["--for", &holds]),
+            _ => lk.args(["--", "sleep", &holds]),
+        };
         Reaped::spawn(lk.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()))
     };
     let children: Vec<Reaped> = cells.iter().map(start).collect();
@@ -151,21 +159,14 @@ fn run(phase: &str, cells: &[Cell]) -> Vec<Outcome> {
         cells.len(),
         began.elapsed().as_secs_f64()
     );
-    let outcomes = children.into_iter().zip(cells).map(|(child, cell)| {
+    let outcomes = children.into_iter().map(|child| {
         let ran = child.output_within((HELD_AT_MOST + PATIENCE).saturating_sub(began.elapsed()));
-        // A refusal at the start leaves no report of a time.
-        let report =
-            std::fs::read_to_string(report(cell)).ok().map(|report| json(report.trim_end()));
-        let held = report
-            .as_ref()
-            .and_then(|report| report["held_ms"].as_u64())
-            .map_or(Duration::ZERO, Duration::from_millis);
-        let why = report
-            .as_ref()
-            .and_then(|report| report["why"].as_str())
-            .unwrap_or_default()
-            .to_owned();
-        Outcome { exit: ran.code, held, said: format!("{why} {}", ran.err) }
+        // The report comes last; that of a refusal at the start names no time.
+        let report = [&ran.out, &ran.err].into_iter().find_map(|said| said.lines().last());
+        let report = report.map(json).unwrap_or_default();
+        let held = report["held_ms"].as_u64().map_or(Duration::ZERO, Duration::from_millis);
+        let why = report["why"].as_str().unwrap_or_default();
+        Outcome { exit: ran.code, held, said: format!("{why} {}{}", ran.out, ran.err) }
     });
     let outcomes = outcomes.collect();
     println!("{phase}: over after {:.1} s", began.elapsed().as_secs_f64());
@@ -178,13 +179,14 @@ fn busy(place: &Place) -> [Reaped; 2] {
 }
 
 #[test]
-fn no_run_loses_its_lock_on_a_healthy_server_whatever_its_lease_and_kill_after() {
+fn nobody_loses_a_lock_on_a_healthy_server_whatever_its_lease_and_kill_after() {
     let servers = Servers::start();
     let mut cells: Vec<Cell> = servers.setups().iter().flat_map(cells).collect();
     assert_eq!(
         cells.len(),
-        9 * 9 + 6,
-        "three lengths of a lease and three of --kill-after a setup, and what no server gives"
+        9 * 9 + 6 + 9 * 2 + 5,
+        "three lengths of a lease and three of --kill-after a setup, what no server gives, and \
+         the other ways to hold one at the defaults"
     );
     cells.sort_by_key(|cell| std::cmp::Reverse(cell.holds));
     for (number, cell) in cells.iter_mut().enumerate() {
@@ -222,7 +224,7 @@ fn print_table(cells: &[Cell], idle: &[Outcome], busy: &[Outcome]) {
         cells.iter().zip(idle).zip(busy).map(|((cell, idle), busy)| (cell, idle, busy)).collect();
     rows.sort_by_key(|(cell, ..)| &cell.setup);
     println!(
-        "{:<64} {:>8}  {:>9} {:>7}  {:>9} {:>7}",
+        "{:<73} {:>8}  {:>9} {:>7}  {:>9} {:>7}",
         "cell", "to hold", "idle exit", "held s", "busy exit", "held s"
     );
     for (cell, idle, busy) in rows {
@@ -235,6 +237,6 @@ fn print_table(cells: &[Cell], idle: &[Outcome], busy: &[Outcome]) {
             let wrong = if outcome.is(cell) { ' ' } else { '!' };
             format!("{:>8}{wrong} {:>7.1}", outcome.exit, outcome.held.as_secs_f64())
         });
-        println!("{:<64} {to_hold:>8}  {}", cell.to_string(), parts.join("  "));
+        println!("{:<73} {to_hold:>8}  {}", cell.to_string(), parts.join("  "));
     }
 }

@@ -57,7 +57,6 @@ const WEIGHTS: &[Weight] = &[
     of("long_outside", 140.0),
     of("long_outages", 97.0),
     of("long_guardian", 55.0),
-    of("long_defaults", 47.0),
     of("long_redis", 45.0),
     waits("long_moving", 40.0, 4),
     waits("long_cluster_conformance", 310.0, 6),
@@ -66,7 +65,6 @@ const WEIGHTS: &[Weight] = &[
     waits("long_redlock", 80.0, 4),
     waits("long_sentinel", 200.0, 6),
     waits("long_sentinel_schedules", 90.0, 2),
-    of("long_soak", 43.0),
     of("long_dead_waiters", 37.0),
     of("long_given_servers", 22.0),
 ];

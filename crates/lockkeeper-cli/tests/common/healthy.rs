@@ -23,6 +23,7 @@ pub struct Setup {
     /// for.
     pub leases: [Duration; 3],
     pub by: By,
+    pub has_elections: bool,
 }
 
 /// What a lease's length is asked for with: an option of the command line, or one of the URL.
@@ -55,6 +56,7 @@ impl Servers {
                 url,
                 leases: [30, 2, 60].map(Duration::from_secs),
                 by: By::Ttl,
+                has_elections: layout == "native",
             }
         });
         let ensembles = [("1 server", self.one.address()), ("3 servers", self.three.addresses())];
@@ -66,7 +68,13 @@ impl Servers {
                     format!("zk://{servers}?layout={layout}")
                 };
                 let leases = [Duration::from_secs(15), 2 * TICK, 20 * TICK];
-                Setup { what: format!("zookeeper {layout}, {what}"), url, leases, by: By::Session }
+                Setup {
+                    what: format!("zookeeper {layout}, {what}"),
+                    url,
+                    leases,
+                    by: By::Session,
+                    has_elections: layout != "plain",
+                }
             })
         });
         redis.into_iter().chain(zookeeper).collect()

@@ -11,6 +11,7 @@ mod common;
 
 mod acquire_and_elect;
 mod command;
+mod margins;
 mod nested;
 mod unreachable;
 mod waiting;

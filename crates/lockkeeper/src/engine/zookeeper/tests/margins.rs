@@ -1,63 +1,7 @@
-//! How much of the session is left at any time.
+//! What a session can give, of what its holders rely on.
 
 use super::*;
-use crate::protocol::margin;
-use crate::{Guard, Locks};
-
-/// Long enough that what a busy machine takes for an answer is less than the reserve, half a
-/// second.
-const SESSION: Duration = Duration::from_secs(8);
-
-#[test]
-fn timed_r1_a_guard_on_a_healthy_server_never_has_less_than_its_floor() {
-    run(async {
-        let place = Place::new().await;
-        let url = place.url("session_timeout=8s");
-        // Each in a session of its own: what one asks for must not help the others.
-        let mut guards: Vec<(Option<Duration>, Guard, Locks)> = Vec::new();
-        for (at, margin) in
-            [None, Some(SESSION / 15), Some(SESSION / 4), Some(SESSION / 3)].into_iter().enumerate()
-        {
-            let locks = Locks::open(&url).await.unwrap();
-            let wait = locks.mutex(format!("x{at}")).lock();
-            let wait = margin.into_iter().fold(wait, crate::Acquire::margin);
-            guards.push((margin, wait.await.unwrap(), locks));
-        }
-        // What others' writes take, those that prove a session may take, too; also the one that is
-        // on its way.
-        let asks = Locks::open(&url).await.unwrap();
-        let writes = Arc::new(Mutex::new((Duration::ZERO, Instant::now())));
-        let written = writes.clone();
-        tokio::spawn(async move {
-            loop {
-                written.lock().unwrap().1 = Instant::now();
-                assert!(asks.mutex("y").lock().await.unwrap().release().await.is_clean());
-                {
-                    let (longest, asked) = &mut *written.lock().unwrap();
-                    *longest = asked.elapsed().max(*longest);
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        });
-        let slowest = || {
-            let (longest, asked) = *writes.lock().unwrap();
-            longest.max(asked.elapsed())
-        };
-        let begun = Instant::now();
-        let mut looked = begun;
-        while begun.elapsed() < SESSION * 5 / 4 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            for (margin, guard, _) in &guards {
-                let (left, floor) = (guard.remaining().unwrap(), margin::floor(SESSION, *margin));
-                // What this thread was kept from doing, the keeper's may have been, too.
-                let kept = looked.elapsed() + slowest();
-                assert!(left + kept > floor, "{margin:?}: {left:?} and {kept:?} of {floor:?}");
-                assert_eq!(guard.held().lease_ttl(), Some(SESSION), "the whole session");
-            }
-            looked = Instant::now();
-        }
-    });
-}
+use crate::Locks;
 
 #[test]
 fn a_margin_that_the_session_cannot_give_is_refused_before_anything_is_sent() {
