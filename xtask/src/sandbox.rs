@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +22,7 @@ const KILLED: Duration = Duration::from_secs(5);
 pub struct Sandbox {
     dir: PathBuf,
     mark: String,
-    /// In which its programs tell each other which ports they use.
+    /// In which programs tell each other which ports they use.
     ports: PathBuf,
 }
 
@@ -49,7 +50,10 @@ impl Sandbox {
             fs::remove_dir_all(&dir)?;
         }
         fs::create_dir(&dir)?;
-        Self { ports: dir.join("ports"), dir, mark }.furnish()
+        // Of all runs of this user, for another clone may be tested at the same time. It is empty,
+        // and stays: whoever takes it away divides those who use it.
+        let ports = dir.with_file_name(format!("lk-ports-{}", fs::metadata(&dir)?.uid()));
+        Self { ports, dir, mark }.furnish()
     }
 
     /// A sandbox in this one, for the program of that name: with a home and temporary files of its
