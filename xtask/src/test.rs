@@ -9,7 +9,7 @@ use crate::packages::ensure;
 use crate::project::{IntegrationTest, cargo, integration_tests, is_root};
 use crate::runner::list::{self, Kind, Program};
 use crate::runner::weights::weight;
-use crate::runner::{Job, TIMED};
+use crate::runner::{Job, NEEDS_ROOT, TIMED};
 use crate::stage::{HANGS, Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
 use crate::{Outcome, closing, known};
@@ -107,14 +107,34 @@ pub fn seats() -> usize {
 
 fn tests(workshop: &Workshop) -> Outcome {
     let programs = programs(workshop)?;
-    let mut jobs = short(workshop, &programs, &["--skip", TIMED])?;
+    let mut skip = vec!["--skip", TIMED];
+    let mut left_out = Vec::new();
+    if !is_root() {
+        skip.extend(["--skip", NEEDS_ROOT]);
+        for program in units(&programs) {
+            left_out.extend(program.tests(NEEDS_ROOT)?);
+        }
+    }
+    let mut jobs = short(workshop, &programs, &skip)?;
     jobs.extend(rows(&programs)?);
     let outcome = workshop.run_all(jobs, seats());
     workshop.note(format!(
         "NOT RUN: {} tests that take time by a clock: `cargo xtask campaign timed`",
-        workshop.left_out()
+        workshop.left_out().saturating_sub(left_out.len() as u64)
     ));
+    left_out.iter().for_each(|name| needs_root(workshop, name));
     outcome
+}
+
+/// Says that something was left out for want of root.
+fn needs_root(workshop: &Workshop, name: &str) {
+    workshop.note(format!(
+        "NOT RUN: {name}: it needs root; run `cargo xtask test` as root, as CI does"
+    ));
+}
+
+fn units(programs: &[Program]) -> impl Iterator<Item = &Program> {
+    programs.iter().filter(|program| program.kind != Kind::Test)
 }
 
 /// Stage of the campaign: what `tests` leaves out, one test at a time.
@@ -124,8 +144,7 @@ pub fn timed(workshop: &Workshop) -> Outcome {
 
 /// The programs of the gate: unit tests, and integration tests that are not long.
 fn short(workshop: &Workshop, programs: &[Program], options: &[&str]) -> Result<Vec<Job>, String> {
-    let units = programs.iter().filter(|program| program.kind != Kind::Test);
-    let mut jobs: Vec<Job> = units.map(|program| program.job(false, options)).collect();
+    let mut jobs: Vec<Job> = units(programs).map(|program| program.job(false, options)).collect();
     let names = |name: &str| !name.starts_with("long_") && name != MODELS;
     jobs.extend(integration(workshop, programs, names, options)?);
     Ok(jobs)
@@ -189,12 +208,7 @@ fn runnable(
     let tests = integration_tests()?.into_iter().filter(|test| chosen(&test.name));
     let root = is_root();
     let (runnable, left_out): (Vec<_>, Vec<_>) = tests.partition(|test| root || !test.needs_root);
-    for test in left_out {
-        workshop.note(format!(
-            "NOT RUN: {}: it needs root; run `cargo xtask test` as root, as CI does",
-            test.name
-        ));
-    }
+    left_out.iter().for_each(|test| needs_root(workshop, &test.name));
     Ok(runnable)
 }
 

@@ -79,6 +79,18 @@ impl Program {
         }
     }
 
+    /// Its tests in whose names this stands.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn tests(&self, filter: &str) -> Result<Vec<String>, String> {
+        let printed =
+            Command::new(&self.path).args(["--list", "--format", "terse", filter]).output();
+        let printed = printed.map_err(|error| format!("{}: {error}", self.path.display()))?;
+        let text = String::from_utf8_lossy(&printed.stdout);
+        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    }
+
     /// As a job: with the directory and the variables that cargo would give it, and our arguments.
     pub fn job(&self, alone: bool, arguments: &[&str]) -> Job {
         let name = self.name();

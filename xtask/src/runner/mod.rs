@@ -28,6 +28,10 @@ const GRACE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 300 });
 /// without a fault. The gate leaves them out, and the campaign runs them.
 pub const TIMED: &str = "timed_";
 
+/// Unit tests that fail without root have names that begin so. Without root they are left out, and
+/// named.
+pub const NEEDS_ROOT: &str = "needs_root_";
+
 /// Whether what runs has to be ended.
 pub type Over<'a> = &'a (dyn Fn() -> bool + Sync);
 

@@ -11,15 +11,8 @@ struct Echo {
 }
 
 impl Echo {
-    fn new() -> Option<Self> {
-        let mut network = match Network::new() {
-            Ok(network) => network,
-            Err(why) => {
-                assert!(why.starts_with("this process cannot"), "{why}");
-                assert!(!nix::unistd::geteuid().is_root(), "root can: {why}");
-                return None;
-            }
-        };
+    fn new() -> Self {
+        let mut network = Network::new().expect(AS_ROOT);
         let listener = network.listen(0).unwrap();
         let at = listener.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -29,7 +22,7 @@ impl Echo {
             let _ = std::io::copy(&mut from, &mut to);
         });
         let stream = network.home(0).unwrap().run(move || TcpStream::connect(at)).unwrap().unwrap();
-        Some(Self { stream, network })
+        Self { stream, network }
     }
 
     fn comes(&mut self, wait: Duration) -> Option<u8> {
@@ -39,12 +32,15 @@ impl Echo {
     }
 }
 
+/// Tests of these names are left out without root, and named.
+const AS_ROOT: &str = "this test makes network namespaces: run it as root, as CI does";
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(120);
 
 #[test]
-fn a_line_that_is_cut_loses_packets_each_way_and_what_was_lost_is_sent_again_when_it_is_whole() {
-    let Some(mut echo) = Echo::new() else { return };
+fn needs_root_a_line_that_is_cut_loses_packets_each_way_and_what_was_lost_is_sent_again_when_it_is_whole()
+ {
+    let mut echo = Echo::new();
     let line = echo.network.line(0).unwrap();
     echo.stream.write_all(&[1]).unwrap();
     assert_eq!(echo.comes(LONG), Some(1));
@@ -65,8 +61,8 @@ fn a_line_that_is_cut_loses_packets_each_way_and_what_was_lost_is_sent_again_whe
 }
 
 #[test]
-fn the_clients_of_two_networks_have_the_same_addresses_and_do_not_see_each_other() {
-    let (Ok(mut one), Ok(mut other)) = (Network::new(), Network::new()) else { return };
+fn needs_root_the_clients_of_two_networks_have_the_same_addresses_and_do_not_see_each_other() {
+    let [mut one, mut other] = [(); 2].map(|()| Network::new().expect(AS_ROOT));
     let listener = one.listen(1).unwrap();
     let at = listener.local_addr().unwrap();
     let reaches = |network: &mut Network, client, to: SocketAddr, wait| {
@@ -83,8 +79,8 @@ fn the_clients_of_two_networks_have_the_same_addresses_and_do_not_see_each_other
 }
 
 #[test]
-fn a_network_leaves_nothing_when_it_is_dropped() {
-    let Ok(mut network) = Network::new() else { return };
+fn needs_root_a_network_leaves_nothing_when_it_is_dropped() {
+    let mut network = Network::new().expect(AS_ROOT);
     let numbers = |network: &mut Network| {
         let of = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
         [
@@ -108,5 +104,12 @@ fn a_network_leaves_nothing_when_it_is_dropped() {
     while let Some(left) = all().find(|of| namespaces.contains(of)) {
         assert!(begun.elapsed() < LONG, "{} is left", left.display());
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn who_may_make_no_network_is_told_so() {
+    if let Err(why) = Network::new() {
+        assert!(why.starts_with("this process cannot"), "{why}");
     }
 }
