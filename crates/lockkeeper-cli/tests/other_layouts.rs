@@ -117,29 +117,40 @@ fn c31_a_wait_and_a_hold_are_warned_once_and_json_has_an_event() {
     let mut zookeeper = ZooKeeper::start();
     let url = zookeeper.url("curator");
     let kazoo = zookeeper.stands(KAZOO);
-    let waits = |args: &[&str]| {
+    let waits = |says: &str, args: &[&str]| {
         let mut lk = zookeeper.place.lk(args);
-        lk.env("LOCKKEEPER_URL", &url).stdin(Stdio::null());
-        Reaped::spawn(lk.stdout(Stdio::piped()).stderr(Stdio::piped()))
+        lk.env("LOCKKEEPER_URL", &url).stdin(Stdio::null()).stdout(Stdio::piped());
+        let says = std::fs::File::create(zookeeper.place.path(says)).unwrap();
+        Reaped::spawn(lk.stderr(says))
     };
-    let words = waits(&["acquire", "a", "--for", "0.1"]);
-    let objects = waits(&["run", "--json", "a", "--", "true"]);
-    let quiet = waits(&["run", "-q", "a", "--", "true"]);
+    let place = zookeeper.place.path(".");
+    let said = |says: &str| std::fs::read_to_string(place.join(says)).unwrap();
+    let ended = |waited: Reaped, says: &str| {
+        let ran = waited.output();
+        Ran { err: said(says), ..ran }
+    };
+    let words = waits("words", &["acquire", "a", "--for", "0.1"]);
+    let objects = waits("objects", &["run", "--json", "a", "--", "true"]);
+    let quiet = waits("quiet", &["run", "-q", "a", "--", "true"]);
     until("all stand in line", || {
         let entry = run(&zookeeper.place, &url, &["status", "a", "--json"]).out;
         (json(&entry)["waiters"].as_array().unwrap().len() == 3).then_some(())
     });
+    // They look around while they wait.
+    until("they have warned", || {
+        ["words", "objects"].iter().all(|says| said(says).contains("warning")).then_some(())
+    });
     zookeeper.goes(&kazoo);
-    let ran = words.output();
+    let ran = ended(words, "words");
     assert_eq!((ran.code, warnings(&ran).len()), (0, 1), "{ran:?}");
     assert!(warnings(&ran)[0].starts_with("lockkeeper: a: warning: the node "), "{ran:?}");
-    let ran = objects.output();
+    let ran = ended(objects, "objects");
     let told: Vec<_> =
         ran.err.lines().map(json).filter(|object| object["event"] == "warning").collect();
     assert_eq!((ran.code, told.len()), (0, 1), "{ran:?}");
     assert_eq!((&told[0]["name"], &told[0]["id"]), (&"a".into(), &"other-layout".into()));
     assert!(told[0]["text"].as_str().unwrap().contains("layout=kazoo"), "{told:?}");
-    let ran = quiet.output();
+    let ran = ended(quiet, "quiet");
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
 
     // A reader of kazoo's keeps no reader of ours out, and is told of while that one holds.
