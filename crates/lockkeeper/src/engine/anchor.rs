@@ -59,6 +59,14 @@ impl Anchor {
         self.server_us.saturating_add(u64::try_from(later).unwrap_or(u64::MAX))
     }
 
+    /// The server's time at one of our instants, were its clock a thousandth faster than ours: of a
+    /// clock that may be slow, and of an anchor that may be old, never too early.
+    #[cfg(feature = "redlock")]
+    pub(in crate::engine) fn server_us_quickly(self, at: Ticks) -> u64 {
+        let ahead = at.since(self.before).as_micros() / 1000;
+        self.server_us_at(at).saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX))
+    }
+
     /// The better of two: the later one, because drift grows with age.
     pub(in crate::engine) fn newer(self, other: Self) -> Self {
         if other.before >= self.before { other } else { self }

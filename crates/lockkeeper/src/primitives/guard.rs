@@ -211,7 +211,7 @@ impl Guard {
 fn released(told: Told) -> Released {
     match told.end {
         End::Freed => Released::Clean,
-        End::NotOurs if told.over => Released::AlreadyLost(Lost::Expired),
+        End::NotOurs | End::Gone(_) if told.over => Released::AlreadyLost(Lost::Expired),
         End::NotOurs => Released::NotOurs,
         End::Gone(why) => Released::AlreadyLost(why),
         End::Unknown(error) => Released::Unknown(error),

@@ -256,11 +256,14 @@ impl Quorum {
         (round, number): (u64, u64),
     ) -> Option<Flight> {
         let member = self.members.get(at)?;
-        // Whoever is a member already has one voice.
-        let is_twin = self.is_twin(at);
         let (now, within) = (self.context.clock.now(), self.options.request_timeout);
         let within = entry.claim.give_up.map_or(within, |at| at.since(now).min(within));
         let in_time_until = self.steady.now().plus(within);
+        // Whoever is a member already has one vote. What it has under either name is given back.
+        if self.is_twin(at) && !matches!(verb, Verb::Give | Verb::Undo) {
+            let nothing = std::future::ready(Heard::nothing());
+            return Some((Sent { member: at, verb, round, in_time_until }, Box::pin(nothing)));
+        }
         let (claim, ttl) = (entry.claim.id.to_string(), millis(entry.claim.ttl).to_string());
         let (number, keys) = (number.to_string(), entry.keys.to_vec());
         let shared = entry.claim.mode == Mode::Shared;
@@ -304,10 +307,6 @@ impl Quorum {
                 Call { script, keys: keys.into(), arguments: arguments.into() }
             }
         };
-        if is_twin {
-            let nothing = std::future::ready(Heard::nothing());
-            return Some((Sent { member: at, verb, round, in_time_until }, Box::pin(nothing)));
-        }
         let started = member.link.start(&[call.by_name()]);
         let (quorum, id) = (self.clone(), entry.claim.id);
         let gives = matches!(verb, Verb::Give | Verb::Undo);

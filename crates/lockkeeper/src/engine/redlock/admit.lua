@@ -1,21 +1,22 @@
 -- Admits a member: from now on it counts, and its numbers are above a floor. Only the run that was
 -- meant, and one that was not flushed since it told when it was met: it may have forgotten more.
--- And only once no lease lasts any more that it may have lost by then: it waits for the longest of
--- anybody's, as far as it knows.
--- KEYS: member. ARGV: run floor max_ttl_ms met_us clock_skew_ms
+-- And only once no lease lasts any more that it may have lost by then: whoever asks has waited for
+-- the longest of anybody's that this member knows, before it asked for the floor.
+-- KEYS: member. ARGV: run floor waited_ms met_us clock_skew_ms
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if run ~= ARGV[1] then return {'N'} end
 local told = redis.call('HMGET', KEYS[1], 'floor', 'max_ttl', 'run', 'met', 'layout')
 local layout = told[5] or '2'
 if (tonumber(layout) or 3) > 2 then error('LOCKKEEPER NEWER ' .. layout .. ' 2', 0) end
-local longest = math.max(tonumber(ARGV[3]), tonumber(told[2] or '0'))
+local waited = tonumber(ARGV[3])
+if tonumber(told[2] or '0') > waited then return {'N'} end
 if told[3] ~= run or told[5] ~= '2' then
   if told[4] ~= run .. ' ' .. ARGV[4] then return {'N'} end
   local time = redis.call('TIME')
-  if time[1] * 1000000 + time[2] - tonumber(ARGV[4]) < longest * 1000 then return {'N'} end
+  if time[1] * 1000000 + time[2] - tonumber(ARGV[4]) < waited * 1000 then return {'N'} end
 end
 local floor = string.format('%.0f', math.max(tonumber(told[1] or '0'), tonumber(ARGV[2])))
 redis.call('HSET', KEYS[1], 'layout', '2', 'run', run, 'floor', floor,
-  'max_ttl', string.format('%.0f', longest), 'clock_skew', ARGV[5])
+  'max_ttl', string.format('%.0f', waited), 'clock_skew', ARGV[5])
 redis.call('HDEL', KEYS[1], 'met')
 return {'Y', floor}

@@ -70,15 +70,15 @@ impl Quorum {
         let strangers = answers.into_iter().filter_map(|(at, answer)| {
             // Of this time, and of no other since which it was admitted and flushed.
             let met_us = answer.met_us.filter(|_| !answer.told.admitted)?;
-            let has_waited = clean.get(at)?.is_some_and(|clean| clean.met_us == met_us);
-            has_waited.then_some((at, answer.run, met_us))
+            let waited = clean.get(at)?.filter(|clean| clean.met_us == met_us)?.wait;
+            Some((at, answer.run, met_us, waited))
         });
         let admitted: Vec<BoxFuture<bool>> = strangers
-            .map(|(at, run, met_us)| -> BoxFuture<bool> {
+            .map(|(at, run, met_us, waited)| -> BoxFuture<bool> {
                 let quorum = self.clone();
-                let wait = millis(self.options.wait).to_string();
+                let waited = millis(waited).to_string();
                 let clock_skew = millis(self.options.clock_skew).to_string();
-                let words = [run, floor.to_string(), wait, met_us.to_string(), clock_skew];
+                let words = [run, floor.to_string(), waited, met_us.to_string(), clock_skew];
                 Box::pin(async move {
                     let Some(member) = quorum.members.get(at) else { return false };
                     member.admit(quorum.keys.member(), words.into()).await
@@ -173,8 +173,9 @@ impl Quorum {
             let met_us = met.unsigned();
             member.set_clean(met_us.map(|met_us| {
                 let ago = Duration::from_micros(us.saturating_sub(met_us));
-                let left = self.options.wait.max(theirs).saturating_sub(ago);
-                Clean { met_us, at: self.steady.now().plus(left) }
+                let wait = self.options.wait.max(theirs);
+                let at = self.steady.now().plus(wait.saturating_sub(ago));
+                Clean { met_us, wait, at }
             }));
             let tick = next_number(0, us).unwrap_or(0);
             Ok(Answer { told: Told { tick, top, admitted }, run: run.to_owned(), met_us })
@@ -192,7 +193,6 @@ impl Member {
             .is_ok_and(|value| value.items().first().and_then(Value::text) == Some("Y"));
         if done {
             self.set_stranger(false);
-            self.set_clean(None);
         }
         done
     }

@@ -18,7 +18,7 @@ impl Quorum {
     fn arrived(self: &Arc<Self>, id: ClaimId, sent: Sent, mut heard: Heard) -> Stepped {
         let Sent { member, verb, round, in_time_until } = sent;
         // It may have become one since it was asked.
-        if self.is_twin(member) {
+        if self.is_twin(member) && !matches!(verb, Verb::Give | Verb::Undo) {
             heard = Heard { error: heard.error, ..Heard::nothing() };
             let why = self.silence(member, self.steady.now(), Duration::ZERO);
             heard.error = heard.error.or(why);

@@ -85,7 +85,7 @@ impl Quorum {
     /// Why a member that can be reached does not count yet, and until when.
     pub(super) fn not_counting(&self, nth: usize, now: Ticks) -> Option<String> {
         let member = self.members.get(nth)?;
-        let (at, wait) = (&member.options.address, spoken(self.options.wait));
+        let at = &member.options.address;
         let uptime = member.link.by_facts(|facts| facts.uptime)?;
         if self.is_twin(nth) {
             return Some(format!("Redis at {at} is a member already, under another address"));
@@ -98,20 +98,29 @@ impl Quorum {
             };
             return (counts_at > now).then(|| {
                 format!(
-                    "Redis at {at} counts in {}, when it has been up for {wait} (it said {}): it \
-                     may have forgotten leases when it started",
+                    "Redis at {at} counts in {}, when it has been up for {} (it said {}): it may \
+                     have forgotten leases when it started",
                     spoken(counts_at.since(now)),
+                    spoken(self.options.wait),
                     spoken(uptime.unwrap_or_default()),
                 )
             });
         }
         let clean = member.clean().filter(|clean| clean.at > now);
         member.is_stranger().then(|| match clean {
-            Some(clean) => format!(
-                "Redis at {at} counts in {}, {wait} after a client first met it: it is new, has \
-                 started again or has lost its data, and may have forgotten leases",
-                spoken(clean.at.since(now)),
-            ),
+            Some(clean) => {
+                let key = self.keys.member();
+                let why = match clean.wait > self.options.wait {
+                    true => format!(" (max_ttl in its hash {key}, of another URL)"),
+                    false => String::new(),
+                };
+                format!(
+                    "Redis at {at} counts in {}, {}{why} after a client first met it: it is new, \
+                     has started again or has lost its data, and may have forgotten leases",
+                    spoken(clean.at.since(now)),
+                    spoken(clean.wait),
+                )
+            }
             None => format!(
                 "Redis at {at} is new, has started again or has lost its data: it counts once a \
                  majority of the members answers, which tells above which number its tokens begin"

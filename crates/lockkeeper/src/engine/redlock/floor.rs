@@ -3,9 +3,9 @@
 //! Every number that anybody was told is kept by a majority, so one of any majority of the *others*
 //! knows it, if they remember all they kept. Only where no such majority answers, because too many
 //! have started at about the same time, do the clocks decide: no number is above the fastest
-//! clock, and no clock is further from it than `clock_skew`. Numbers may be above the clocks by as much, where
-//! they began at such a floor; the clocks have passed those when a member has waited once more, which
-//! is for twice the longest `clock_skew` at least.
+//! clock, and no clock is further from it than `clock_skew`. Numbers may be above the clocks by as
+//! much, where they began at such a floor; the clocks have passed those when a member has waited
+//! once more, which is for twice the longest `clock_skew` at least.
 //!
 //! The members are asked once the wait of whoever is admitted is over: before that, somebody may
 //! still count a yes that it gave before it forgot.

@@ -342,14 +342,18 @@ impl Quorum {
         Ok(told)
     }
 
-    /// Whether this is a member already, under another address: one server has one vote. It is
-    /// found out by what they said when they were connected last, and so never a moment late.
+    /// Whether this is a member already, under another address whose connection is older: one
+    /// server has one vote. It is found out by what they said when they were connected, and so
+    /// never a moment late.
     fn is_twin(&self, at: usize) -> bool {
-        let Some((member, before)) = self.members.get(..=at).and_then(<[_]>::split_last) else {
-            return false;
+        let Some(member) = self.members.get(at) else { return false };
+        let (run, since) = (member.run(), member.link.up_since());
+        let is_older = |nth: usize, other: &Member| {
+            let theirs = other.link.up_since();
+            theirs.is_some_and(|theirs| since.is_none_or(|since| (theirs, nth) < (since, at)))
         };
-        let run = member.run();
-        before.iter().any(|other| other.link.is_up() && other.is_run(&run))
+        let mut others = self.members.iter().enumerate().filter(|(nth, _)| *nth != at);
+        others.any(|(nth, other)| is_older(nth, other) && other.is_run(&run))
     }
 
     fn garbage(&self, at: usize) -> Error {

@@ -161,11 +161,10 @@ impl Quorum {
     }
 
     async fn linger(self: Arc<Self>, id: ClaimId) {
-        let clock = &self.context.clock;
         let Some(ttl) = self.state().claims.get(&id).map(|entry| entry.claim.ttl) else { return };
-        let until = clock.now().plus(ttl).plus(self.options.request_timeout * 2);
+        let until = self.steady.now().plus(ttl).plus(self.options.request_timeout * 2);
         let mut pause = Duration::from_millis(5);
-        while !self.is_closed() && clock.now() < until {
+        while !self.is_closed() && self.steady.now() < until {
             sleep(pause).await;
             pause = (pause * 2).min(ASK_AGAIN);
             let now = self.steady.now();
@@ -183,7 +182,7 @@ impl Quorum {
                 let _ = self.step(id, Step::Suspect { member });
             }
             if !self.is_asked(id) {
-                let stepped = self.step(id, Step::Leave { now: clock.now() });
+                let stepped = self.step(id, Step::Leave { now: self.context.clock.now() });
                 self.follow_rest(id, stepped.flights);
             }
         }

@@ -47,6 +47,8 @@ pub(super) struct Member {
 pub(super) struct Clean {
     /// When a client first met it so, by its clock: what tells this time from every other.
     pub(super) met_us: u64,
+    /// How long it waits from then on.
+    pub(super) wait: Duration,
     pub(super) at: Ticks,
 }
 
@@ -166,6 +168,10 @@ impl Member {
     }
 
     pub(super) fn set_stranger(&self, stranger: bool) {
+        if !stranger {
+            // Should it be met once more, that is another time.
+            self.set_clean(None);
+        }
         self.stranger.store(stranger, Ordering::Release);
     }
 
@@ -173,7 +179,7 @@ impl Member {
     pub(super) fn not_after_us(&self, at: Ticks) -> u64 {
         let anchor = *self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
         // Nothing is sent before the first connection.
-        anchor.map_or(0, |anchor| anchor.server_us_at(at))
+        anchor.map_or(0, |anchor| anchor.server_us_quickly(at))
     }
 
     /// From when on its yes counts where members are not admitted: once every lease has ended that

@@ -243,7 +243,7 @@ impl Entry {
         };
         let end = self.repeat_until_known(hold, end, until, again).await;
         let told = Told { end, over };
-        if !known && matches!(told.end, End::NotOurs) {
+        if !known && matches!(told.end, End::NotOurs | End::Gone(_)) {
             self.note_gone(hold);
         } else {
             self.note_end(hold, &told);

@@ -173,6 +173,13 @@ impl Link {
         self.lock().facts.as_ref().map(look)
     }
 
+    /// Since when the present connection is there, if one is.
+    #[cfg(feature = "redlock")]
+    pub(in crate::engine) fn up_since(&self) -> Option<Ticks> {
+        let state = self.lock();
+        state.pipe.as_ref().map(|_| state.since)
+    }
+
     /// Connects once, and says hello.
     ///
     /// # Errors

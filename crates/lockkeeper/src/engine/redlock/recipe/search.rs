@@ -295,6 +295,7 @@ fn r1_urls_that_differ_let_no_second_holder_in() {
     never(&UNEQUAL);
     never(&World { ttl: [STEP, TTL], ..UNEQUAL });
     never(&LONG);
+    never(&World { asks: [1, 1], steps: 4, ..LONG });
 }
 
 #[test]

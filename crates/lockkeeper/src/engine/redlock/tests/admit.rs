@@ -118,14 +118,17 @@ fn l3_a_request_to_admit_that_is_late_or_early_admits_nobody() {
             met.push(told.items()[5].text().expect("it was not admitted").to_owned());
         }
         let mut admitted = Vec::new();
-        // Of before the second loss; too soon; a member that waited.
-        for (met, wait) in [(&met[0], "0"), (&met[1], "60000"), (&met[1], "0")] {
+        // Of before the second loss; too soon; for less than it knows of; a member that waited.
+        for (met, waited, knows) in
+            [(&met[0], "0", "0"), (&met[1], "60000", "0"), (&met[1], "0", "1"), (&met[1], "0", "0")]
+        {
+            server.command(&["HSET", KEY, "max_ttl", knows]);
             let run = member.run();
-            let answer = call(Which::QuorumAdmit, &[&run, "7", wait, met, "10000"]).await;
+            let answer = call(Which::QuorumAdmit, &[&run, "7", waited, met, "10000"]).await;
             let answer = answer.expect("it answers");
             admitted.push(answer.items().first().and_then(Value::text).map(str::to_owned));
         }
         admitted
     });
-    assert_eq!(admitted, ["N", "N", "Y"].map(|said| Some(said.to_owned())));
+    assert_eq!(admitted, ["N", "N", "N", "Y"].map(|said| Some(said.to_owned())));
 }

@@ -37,10 +37,6 @@ fn renewed(process: &Process, hold: HoldId) {
 #[test]
 fn a_member_that_takes_no_more_clients_keeps_nobody_out_of_a_majority() {
     let quorum = Quorum::of(3);
-    // A new quorum waits for all of its members, and this one is new no more.
-    let first = quorum.process();
-    let warm = claim(&first, "warm");
-    granted(first.attempt(&warm));
     quorum.0[1].command(&["CONFIG", "SET", "maxclients", "4"]);
     let full = fill(quorum.0[1].port());
     let process = quorum.process();
@@ -67,9 +63,6 @@ fn a_member_that_is_dead_at_the_start_is_told_and_costs_nothing() {
     let warnings = process.engine.describe().warnings;
     let down = warnings.iter().find(|w| w.id == "member-down").expect("it is told");
     assert!(down.text.contains(&quorum.0[1].port().to_string()), "{down:?}");
-    // The one that is away may know of a hold that the others have forgotten.
-    let first = claim(&process, "b");
-    until("max_ttl has gone by", || matches!(process.attempt(&first), Attempt::Granted(_)));
     // A machine with much to do gets more than one chance.
     until("nobody waits for it", || {
         let began = Instant::now();
@@ -259,7 +252,6 @@ fn l3_a_minority_that_comes_back_empty_gets_the_record_again_and_does_not_count_
     granted(one.attempt(&held));
     until("all have it", || quorum.with_record(&held) == 3);
     quorum.0[0].restart();
-    assert_eq!(quorum.with_record(&held), 2);
     until("it is restored", || {
         renewed(&one, held.id);
         quorum.with_record(&held) == 3
