@@ -172,7 +172,7 @@ fn warnings(options: &RedlockOptions, quorum: Option<&Quorum>) -> Vec<Warning> {
                 format!(
                     "the member {at} has replicas: one that is promoted in its place may lack \
                      leases, so it counts for nothing for {}; if this member then follows it and \
-                     is promoted again in the same run, it counts at once: members need no replicas",
+                     is promoted again in the same run, it counts at once: members need none",
                     spoken(options.wait),
                 ),
             );
