@@ -10,6 +10,7 @@ pub mod certificates;
 pub mod clock_shim;
 pub mod port;
 pub mod process;
+pub mod silent;
 
 /// A port that is free at this moment.
 ///

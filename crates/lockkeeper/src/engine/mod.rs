@@ -13,6 +13,8 @@
 mod anchor;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
+#[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+mod dial;
 mod events;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub(crate) mod file;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::conn::Ready;
 use super::errors;
@@ -79,7 +79,8 @@ impl<S: Ready> Link<S> {
         let mut last = Error::new(ErrorKind::Unreachable, "there is no server");
         for address in &self.options.addresses {
             // Each has its own time, or one that is silent would hide all behind it.
-            match timeout(within, self.connect_to(address)).await {
+            let until = Instant::now() + within;
+            match timeout_at(until, self.connect_to(address, until)).await {
                 Ok(Ok((store, driver))) => {
                     let mut state = self.state();
                     state.facts = Some(store.facts().clone());
@@ -100,8 +101,12 @@ impl<S: Ready> Link<S> {
         Err(last)
     }
 
-    async fn connect_to(&self, address: &Address) -> Result<(S, BoxFuture<String>)> {
-        let (client, wire) = dial(&self.options, address, &self.label).await?;
+    async fn connect_to(
+        &self,
+        address: &Address,
+        until: Instant,
+    ) -> Result<(S, BoxFuture<String>)> {
+        let (client, wire) = dial(&self.options, address, &self.label, until).await?;
         let end = watch::Sender::new(false);
         let (channel, hear) = (self.channel.clone(), self.hear.clone());
         let hears = move |on: &str, word: &str| {

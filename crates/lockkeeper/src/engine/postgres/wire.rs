@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::errors;
 use super::options::{Address, Password, PostgresOptions};
-use crate::engine::tls;
+use crate::engine::{dial, tls};
 use crate::words::error::{Error, ErrorKind, Result};
 
 /// What asks a server whether it speaks TLS.
@@ -24,7 +25,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 type Wire = Connection<Box<dyn Stream>, tokio_postgres::tls::NoTlsStream>;
 
-/// Dials one address and says hello.
+/// Dials one address, which takes the connection by `until`, and says hello.
 ///
 /// # Errors
 /// What keeps the server from being used.
@@ -32,9 +33,10 @@ pub(super) async fn dial(
     options: &PostgresOptions,
     address: &Address,
     label: &str,
+    until: Instant,
 ) -> Result<(Client, Wire)> {
     let at = address.to_string();
-    let stream = open(options, address, &at).await?;
+    let stream = open(options, address, &at, until).await?;
     let mut config = Config::new();
     config.application_name(label);
     if let Some(user) = &options.user {
@@ -59,15 +61,19 @@ pub(super) async fn dial(
     dialled.map_err(|error| errors::dial(options, &at, &error))
 }
 
-async fn open(options: &PostgresOptions, address: &Address, at: &str) -> Result<Box<dyn Stream>> {
+async fn open(
+    options: &PostgresOptions,
+    address: &Address,
+    at: &str,
+    until: Instant,
+) -> Result<Box<dyn Stream>> {
     let unreachable = |error: std::io::Error| errors::unreachable(at, error);
     let (host, mut stream) = match address {
         Address::Unix(..) => {
             return Ok(Box::new(UnixStream::connect(at).await.map_err(unreachable)?));
         }
         Address::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-            stream.set_nodelay(true).map_err(unreachable)?;
+            let stream = dial::connect(host, *port, until).await.map_err(unreachable)?;
             if let Some(silence) = options.silence {
                 keep_alive(&stream, silence).map_err(unreachable)?;
             }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::errors;
 use super::resolve::Sentinels;
@@ -92,7 +92,8 @@ impl Sentinels {
     async fn read_clock(&self, at: &Address) -> Result<Reading> {
         let options =
             RedisOptions { address: at.clone(), resolve: None, ..self.options.master.clone() };
-        let stream = stream::open(&options, |_| ()).await?.stream;
+        let until = Instant::now() + options.connect_timeout;
+        let stream = stream::open(&options, until, |_| ()).await?.stream;
         let (pipe, driver) =
             Pipe::new(stream, options.request_timeout, Arc::new(|_, _: Vec<Value>| {}));
         driven(ask_time(&pipe, &options), driver).await

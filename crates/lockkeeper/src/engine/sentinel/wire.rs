@@ -5,12 +5,12 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::errors;
 use super::options::SentinelOptions;
+use crate::engine::dial::connect;
 use crate::engine::redis::client::pipe::{Broken, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::wire::{driven, either};
@@ -104,7 +104,8 @@ impl Node {
         let (mut wait, mut first) = (BACK_OFF.0, true);
         loop {
             let within = options.master.connect_timeout;
-            let connected = timeout(within, self.connect(options, label)).await;
+            let until = Instant::now() + within;
+            let connected = timeout_at(until, self.connect(options, label, until)).await;
             let why = match connected {
                 Ok(Ok((pipe, driver))) => {
                     self.state.send_replace(State::Up(pipe));
@@ -148,8 +149,9 @@ impl Node {
         self: &Arc<Self>,
         options: &SentinelOptions,
         label: &str,
+        until: Instant,
     ) -> Result<(Pipe, impl Future<Output = String> + Send + 'static + use<>)> {
-        let stream = self.dial(options).await?;
+        let stream = self.dial(options, until).await?;
         let node = Arc::downgrade(self);
         let prefix = format!("{} ", options.service);
         let hear = Arc::new(move |_, items: Vec<Value>| {
@@ -168,13 +170,12 @@ impl Node {
         Ok((pipe, driver))
     }
 
-    async fn dial(&self, options: &SentinelOptions) -> Result<Stream> {
+    async fn dial(&self, options: &SentinelOptions, until: Instant) -> Result<Stream> {
         let failed = |error: std::io::Error| errors::away(&self.at, error);
         let Address::Tcp(host, port) = &self.at else {
             return Err(errors::away(&self.at, "a Sentinel listens at a host and a port"));
         };
-        let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
+        let stream = connect(host, *port, until).await.map_err(failed)?;
         let Some(tls) = &options.master.tls else { return Ok(Stream::Tcp(stream)) };
         let hint = "leave out tls=true, or give the Sentinels' TLS port";
         let stream = shake_hands(tls, host, &self.at.to_string(), hint, stream).await?;

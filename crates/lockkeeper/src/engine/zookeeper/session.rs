@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use super::connection::Connection;
 use super::errors;
@@ -300,9 +301,10 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
         let whole = shared.options.connect_timeout;
         let patience = if first { whole / hosts.min(4) } else { whole.min(timeout / 5) }
             .max(Duration::from_millis(100));
-        let dialling =
-            dial(server, shared.options.tls.as_ref(), &key, last_zxid, timeout, &shared.clock);
-        let failed = match tokio::time::timeout(patience, dialling).await {
+        let (tls, clock, until) =
+            (shared.options.tls.as_ref(), &shared.clock, Instant::now() + patience);
+        let dialling = dial(server, tls, &key, last_zxid, timeout, until, clock);
+        let failed = match timeout_at(until, dialling).await {
             Ok(Ok(dialled)) => {
                 round.failures = 0;
                 return Some(dialled);
@@ -318,8 +320,9 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
             // The session is over by any clock. A server whose data was restored knows less than we
             // have seen, and refuses us for that.
             let fresh = SessionKey::fresh();
-            let anew = dial(server, shared.options.tls.as_ref(), &fresh, 0, timeout, &shared.clock);
-            if let Ok(Ok(dialled)) = tokio::time::timeout(patience, anew).await {
+            let until = Instant::now() + patience;
+            let anew = dial(server, tls, &fresh, 0, timeout, until, clock);
+            if let Ok(Ok(dialled)) = timeout_at(until, anew).await {
                 tracing::warn!(
                     host = %server.0,
                     port = server.1,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::proto::{Connected, ReplyHeader, SessionKey, write_connect};
+use crate::engine::dial::connect;
 use crate::engine::stream::{Reader, Stream, Writer};
 use crate::engine::tls::{Tls, shake_hands};
 use crate::words::clock::{Clock, Ticks};
@@ -33,7 +33,8 @@ pub(super) struct Dialled {
     pub(super) sent: Ticks,
 }
 
-/// Connects to one server and hands it the session, or asks for a new one.
+/// Connects to one server, which takes the connection by `until`, and hands it the session, or asks
+/// for a new one.
 ///
 /// # Errors
 /// `Refused` and `InvalidArgument` where trying again is of no use, else `Unreachable`.
@@ -43,11 +44,10 @@ pub(super) async fn dial(
     key: &SessionKey,
     last_zxid: i64,
     timeout: Duration,
+    until: Instant,
     clock: &Clock,
 ) -> Result<Dialled> {
-    let tcp = TcpStream::connect((server.0.as_str(), server.1)).await.map_err(unreachable)?;
-    // Every request is one small write that somebody waits for.
-    tcp.set_nodelay(true).map_err(unreachable)?;
+    let tcp = connect(&server.0, server.1, until).await.map_err(unreachable)?;
     let stream = match tls {
         None => Stream::Tcp(tcp),
         Some(tls) => {

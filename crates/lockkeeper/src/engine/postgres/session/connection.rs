@@ -86,7 +86,8 @@ impl Ghost {
 }
 
 impl Connection {
-    /// Dials one address and makes the connection ready; with what drives it.
+    /// Dials one address, which takes the connection by `until`, and makes it ready; with what
+    /// drives it.
     ///
     /// # Errors
     /// What keeps the server from being used.
@@ -94,9 +95,10 @@ impl Connection {
         options: &Arc<Options>,
         address: &Address,
         label: &str,
+        until: Instant,
         clock: &Clock,
     ) -> Result<(Self, BoxFuture<String>)> {
-        let (client, wire) = dial(&options.server, address, label).await?;
+        let (client, wire) = dial(&options.server, address, label, until).await?;
         let end = watch::Sender::new(false);
         let mut driver: BoxFuture<String> = Box::pin(drive(wire, end.subscribe(), |_, _| {}));
         let ready = Self::ready(client, options.clone(), end, clock);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::super::errors;
 use super::super::watch::Watches;
@@ -211,8 +211,10 @@ impl Opened {
         let server = &self.options.server;
         let mut last = Error::new(ErrorKind::Unreachable, "there is no server");
         for address in &server.addresses {
-            let open = Connection::open(&self.options, address, &self.label, &self.context.clock);
-            match timeout(server.connect_timeout, open).await {
+            let until = Instant::now() + server.connect_timeout;
+            let (options, clock) = (&self.options, &self.context.clock);
+            let open = Connection::open(options, address, &self.label, until, clock);
+            match timeout_at(until, open).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(error)) => last = error,
                 Err(_) => {

@@ -3,12 +3,14 @@
 use std::pin::pin;
 use std::{fmt, io};
 
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use super::super::errors;
 use super::super::options::{Address, RedisOptions};
 use super::wire::either;
 use crate::engine::BoxFuture;
+use crate::engine::dial::connect;
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
 use crate::words::error::Result;
@@ -32,17 +34,18 @@ pub(in crate::engine) struct Dialled {
     pub(in crate::engine) at: Option<Address>,
 }
 
-/// Connects to where the options say. `dials` hears where that is, if somebody had to say it,
-/// before it is dialled.
+/// Connects to where the options say, by `until`. `dials` hears where that is, if somebody had to
+/// say it, before it is dialled.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`] with the reason, and what [`Resolve`] says.
 pub(in crate::engine) async fn open(
     options: &RedisOptions,
+    until: Instant,
     dials: impl FnOnce(&Address),
 ) -> Result<Dialled> {
     let Some(resolve) = &options.resolve else {
-        let stream = dial(&options.address, options).await?;
+        let stream = dial(&options.address, options, until).await?;
         return Ok(Dialled { stream, at: None });
     };
     let at = resolve.resolve().await?;
@@ -51,19 +54,18 @@ pub(in crate::engine) async fn open(
     if let Address::Service(service) = &options.address {
         service.dialled(&at);
     }
-    let dialling = pin!(dial(&at, options));
+    let dialling = pin!(dial(&at, options, until));
     match either(dialling, pin!(resolve.moved(&at))).await {
         Ok(stream) => Ok(Dialled { stream: stream?, at: Some(at.clone()) }),
         Err(why) => Err(errors::unreachable(&options.address, why)),
     }
 }
 
-async fn dial(address: &Address, options: &RedisOptions) -> Result<Stream> {
+async fn dial(address: &Address, options: &RedisOptions, until: Instant) -> Result<Stream> {
     let failed = |error: io::Error| errors::unreachable(&options.address, error);
     match address {
         Address::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
-            stream.set_nodelay(true).map_err(failed)?;
+            let stream = connect(host, *port, until).await.map_err(failed)?;
             let Some(tls) = &options.tls else { return Ok(Stream::Tcp(stream)) };
             let hint = format!("{} or give its TLS port", options.spelling.no_tls);
             let stream = shake_hands(tls, host, &address.to_string(), &hint, stream).await?;

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::super::describe::Facts;
 use super::super::errors;
@@ -188,7 +188,8 @@ impl Link {
         self: &Arc<Self>,
     ) -> Result<impl Future<Output = String> + Send + 'static> {
         let within = self.options.connect_timeout;
-        match timeout(within, self.connect_now()).await {
+        let until = Instant::now() + within;
+        match timeout_at(until, self.connect_now(until)).await {
             Ok(done) => done,
             Err(_) => {
                 let no_tls = self.options.spelling.no_tls;
@@ -206,12 +207,13 @@ impl Link {
 
     async fn connect_now(
         self: &Arc<Self>,
+        until: Instant,
     ) -> Result<impl Future<Output = String> + Send + 'static> {
         // Also where the dial fails: who waits for the next one waits for another place than this,
         // and not than the one before.
         self.lock().dialled = None;
         let dials = |at: &Address| self.lock().dialled = Some(at.clone());
-        let Dialled { stream, at } = stream::open(&self.options, dials).await?;
+        let Dialled { stream, at } = stream::open(&self.options, until, dials).await?;
         if let Some(fresh) = self.fresh.get() {
             fresh();
         }

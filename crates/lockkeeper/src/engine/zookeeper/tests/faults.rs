@@ -15,10 +15,10 @@ pub(super) async fn end_session(client: &Client) {
     // The client may win its session back before the end is said; then once more.
     while client.session() == key.id {
         let ending = async {
+            let session = Duration::from_secs(5);
+            let until = tokio::time::Instant::now() + session;
             let mut other =
-                dial(&options.hosts[0], None, &key, 0, Duration::from_secs(5), &client.clock)
-                    .await
-                    .ok()?;
+                dial(&options.hosts[0], None, &key, 0, session, until, &client.clock).await.ok()?;
             let mut close = Vec::new();
             Request::Close.write(1, &mut close);
             let ended = std::future::poll_fn(|cx| {
