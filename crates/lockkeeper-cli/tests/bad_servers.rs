@@ -1,4 +1,4 @@
-//! Redis servers that refuse us, or are not what the URL says: one line that says what to do, the
+//! Servers that refuse us, or are not what the URL says: one line that says what to do, the
 //! documented code, and nothing runs.
 #![allow(
     clippy::unwrap_used,
@@ -9,14 +9,17 @@
 
 mod common;
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use common::{Place, finish};
 use lockkeeper::blocking::Locks;
+use lockkeeper_lab::engines::postgres::server::PostgresServer;
 use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::zookeeper::server::{self as zookeeper, Settings};
 
 /// Runs a command under the lock `a` of this server; it must not run.
 fn refused(url: &str, name: &str, code: i32, says: &[&str]) {
@@ -129,6 +132,49 @@ fn a_full_server_and_one_that_cannot_save_end_with_69() {
         server.command(&["INFO", "persistence"]).join("\n").contains("rdb_last_bgsave_status:err")
     });
     refused(&url(&server, ""), "a", 69, &["cannot save to its disk"]);
+}
+
+/// Connections that stay: of those that a server closes at once it has as many as it takes.
+fn fill(port: u16) -> Vec<TcpStream> {
+    let mut held = Vec::new();
+    loop {
+        let mut one = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        one.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        match one.read(&mut [0; 64]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => held.push(one),
+            // Who asked before may still be counted.
+            _ if held.len() < 2 => {}
+            _ => return held,
+        }
+    }
+}
+
+#[test]
+fn b7_a_full_server_is_a_refusal_and_on_unreachable_run_does_not_start_the_command() {
+    let place = Place::new();
+    let refused = |url: &str, says: &str| {
+        let ran = place.text("ran");
+        let line = ["run", "a", "-n", "--on-unreachable", "run", "--url", url, "--", "touch", &ran];
+        let ran = finish(&mut place.lk(line));
+        assert_eq!((ran.code, ran.err.lines().count()), (69, 1), "{url}: {ran:?}");
+        assert!(ran.err.contains(says), "{url}: {ran:?}");
+        assert!(!place.path("ran").exists(), "{url}: it ran");
+    };
+    let redis = RedisServer::start_with(&["--maxclients", "4"]);
+    let full = fill(redis.port());
+    refused(&url(&redis, ""), "has as many clients as it takes (maxclients)");
+    drop(full);
+
+    let lines = vec!["maxClientCnxns=2".to_owned()];
+    let zookeeper = zookeeper::Server::start(Settings { lines, ..Settings::default() }).unwrap();
+    let full = fill(zookeeper.port());
+    refused(&format!("zk://{}?connect_timeout=2s", zookeeper.address()), "(maxClientCnxns)");
+    drop(full);
+
+    let postgres = PostgresServer::start();
+    postgres.sql("CREATE ROLE guest LOGIN CONNECTION LIMIT 0");
+    let at = format!("postgres://guest@127.0.0.1:{}/postgres", postgres.port());
+    refused(&at, "has as many connections as it takes");
 }
 
 #[test]

@@ -98,9 +98,10 @@ pub(crate) async fn shake_hands(
         .map_err(|_| wrong(format!("{name} is not a name that a certificate can carry")))?;
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| {
         let text = error.to_string();
-        if text.contains("InvalidContentType") || error.kind() == std::io::ErrorKind::UnexpectedEof
-        {
-            let text = format!("the server at {at} does not speak TLS on this port: {hint}");
+        let ends = error.kind() == std::io::ErrorKind::UnexpectedEof;
+        if text.contains("InvalidContentType") || ends {
+            let full = if ends { "; a server that is full ends like that, too" } else { "" };
+            let text = format!("the server at {at} does not speak TLS on this port: {hint}{full}");
             return Error::new(ErrorKind::Unreachable, text).temporary(false);
         }
         if tls.certificate.is_none() && text.contains("fatal alert") && text.contains("Certificate")

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use super::map::is_final;
+use crate::engine::redis::errors as server_errors;
 use crate::engine::redis::options::Address;
 use crate::words::error::{Error, ErrorKind};
 
@@ -81,5 +82,5 @@ pub(super) fn none(mut errors: Vec<Error>) -> Error {
     }
     let each: Vec<&str> = errors.iter().map(Error::message).collect();
     let text = format!("no node that the URL names can be asked: {}", each.join("; "));
-    Error::new(ErrorKind::Unreachable, text)
+    server_errors::refused_by_one(&errors, text)
 }

@@ -248,9 +248,9 @@ impl Trust {
     }
 }
 
-/// Whether an error is about more than one node that does not answer.
+/// Whether an error is about more than one node that does not answer, or is full.
 pub(super) fn is_final(error: &Error) -> bool {
-    error.kind() != ErrorKind::Unreachable
+    error.kind() != ErrorKind::Unreachable && !error.is_temporary()
 }
 
 #[cfg(test)]

@@ -52,6 +52,13 @@ pub(super) fn unreachable(at: &str, why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unreachable, format!("the server at {at} cannot be reached: {why}"))
 }
 
+/// What to tell of two servers of which neither can be used: that one is full is no matter of
+/// whether the others can be reached.
+pub(super) fn either(one: Error, other: Error) -> Error {
+    let full = one.kind() == ErrorKind::Refused && one.is_temporary();
+    if full && other.kind() == ErrorKind::Unreachable { one } else { other }
+}
+
 /// What a statement's error means.
 pub(super) fn statement(options: &PostgresOptions, error: &tokio_postgres::Error) -> Broken {
     let at = options.at();
@@ -135,6 +142,9 @@ fn no_right(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> E
 fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Error {
     let (at, said) = (options.at(), db.message());
     let code = db.code();
+    // As pgbouncer says it.
+    let full =
+        *code == SqlState::TOO_MANY_CONNECTIONS || said.contains("no more connections allowed");
     // A statement's name, which only a connection of the server's own keeps.
     let named =
         *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT;
@@ -166,12 +176,12 @@ fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Er
              are read-only; name the primary"
         );
         (ErrorKind::Refused, text)
-    } else if *code == SqlState::TOO_MANY_CONNECTIONS {
+    } else if full {
         let text = format!(
-            "the server at {at} cannot be used now: {said}; raise its max_connections, or run \
-             fewer clients"
+            "the server at {at} has as many connections as it takes ({said}): raise its \
+             max_connections, or run fewer clients"
         );
-        (ErrorKind::Unreachable, text)
+        return Error::new(ErrorKind::Refused, text).temporary(true);
     } else if *code == SqlState::CANNOT_CONNECT_NOW
         || code.code().starts_with("57P")
         || code.code().starts_with("08")

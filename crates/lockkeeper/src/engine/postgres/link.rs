@@ -90,10 +90,10 @@ impl<S: Ready> Link<S> {
                     self.up.send_modify(|count| *count += 1);
                     return Ok(driver);
                 }
-                Ok(Err(error)) => last = error,
+                Ok(Err(error)) => last = errors::either(last, error),
                 Err(_) => {
                     let why = format_args!("no answer within {within:?}");
-                    last = errors::unreachable(&address.to_string(), why);
+                    last = errors::either(last, errors::unreachable(&address.to_string(), why));
                 }
             }
         }

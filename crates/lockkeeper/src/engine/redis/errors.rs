@@ -62,6 +62,16 @@ pub(in crate::engine) fn unreachable(address: &Address, why: impl std::fmt::Disp
     )
 }
 
+/// Of several servers none can be used: one that is full can be reached, and refuses us.
+#[cfg(any(feature = "sentinel", feature = "cluster"))]
+pub(in crate::engine) fn refused_by_one(errors: &[Error], text: String) -> Error {
+    let full = |error: &Error| error.kind() == ErrorKind::Refused && error.is_temporary();
+    if errors.iter().any(full) {
+        return Error::new(ErrorKind::Refused, text).temporary(true);
+    }
+    Error::new(ErrorKind::Unreachable, text)
+}
+
 /// What the error of a script means: as [`server`], and with the keys or commands that it can be
 /// about.
 pub(in crate::engine) fn script(options: &RedisOptions, call: &Call, text: &str) -> Error {

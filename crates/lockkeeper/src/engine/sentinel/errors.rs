@@ -1,6 +1,7 @@
 //! What Sentinels say that keeps us from their master, and what to do.
 
 use super::options::SentinelOptions;
+use crate::engine::redis::errors as server_errors;
 use crate::engine::redis::options::Address;
 use crate::words::error::{Error, ErrorKind};
 
@@ -83,7 +84,7 @@ pub(super) fn all_away(options: &SentinelOptions, errors: &[Error]) -> Error {
         options.service,
         each.join("; ")
     );
-    Error::new(ErrorKind::Unreachable, text)
+    server_errors::refused_by_one(errors, text)
 }
 
 /// As many name one master as another, for the same epoch.

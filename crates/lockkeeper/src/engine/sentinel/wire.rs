@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::errors;
 use super::options::SentinelOptions;
 use crate::engine::dial::connect;
-use crate::engine::redis::client::pipe::{Broken, Pipe};
+use crate::engine::redis::client::pipe::{Broken, Outcome, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::wire::{driven, either};
 use crate::engine::redis::options::Address;
@@ -190,8 +190,9 @@ impl Node {
         }
         let hello = hello.arg("SETNAME").arg(label);
         let subscribe = Command::new(["SUBSCRIBE", CHANNEL]);
-        let answers = self.all(pipe, &[hello, subscribe]).await?;
-        for answer in &answers {
+        // One by one: a Sentinel that is full gives one answer to both, and closes.
+        for answer in pipe.send(&[hello, subscribe]) {
+            let answer = &self.answer(answer).await?;
             if let Value::Error(text) = answer {
                 return Err(errors::said(&self.at, options.password.is_some(), text));
             }
@@ -209,17 +210,19 @@ impl Node {
     async fn all(&self, pipe: &Pipe, commands: &[Command]) -> Result<Vec<Value>> {
         let mut values = Vec::with_capacity(commands.len());
         for answer in pipe.send(commands) {
-            match answer.await {
-                Ok(Ok((_, value))) => values.push(value),
-                Ok(Err(
-                    Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why),
-                )) => {
-                    return Err(errors::away(&self.at, why));
-                }
-                Err(_) => return Err(errors::away(&self.at, "the connection ended")),
-            }
+            values.push(self.answer(answer).await?);
         }
         Ok(values)
+    }
+
+    async fn answer(&self, answer: oneshot::Receiver<Outcome>) -> Result<Value> {
+        match answer.await {
+            Ok(Ok((_, value))) => Ok(value),
+            Ok(Err(Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why))) => {
+                Err(errors::away(&self.at, why))
+            }
+            Err(_) => Err(errors::away(&self.at, "the connection ended")),
+        }
     }
 
     /// The connection, once it is known whether there is one.

@@ -143,6 +143,16 @@ pub(super) fn unanswered() -> Error {
     )
 }
 
+/// A server that closes connections before it has read anything.
+pub(super) fn full(server: &str) -> Error {
+    let text = format!(
+        "the ZooKeeper server at {server} closes each connection without a word: it has as many as \
+         it takes from this address (maxClientCnxns), or in all (maxCnxns); or it speaks TLS, or \
+         nobody is behind that port"
+    );
+    Error::new(ErrorKind::Refused, text).temporary(true)
+}
+
 pub(super) fn unreachable(servers: &str, why: &str) -> Error {
     Error::new(ErrorKind::Unreachable, format!("no ZooKeeper server answers at {servers}: {why}"))
 }

@@ -292,7 +292,8 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
             };
             (key, state.last_zxid, timeout, state.down_since)
         };
-        let Some(server) = round.pick().and_then(|at| shared.options.hosts.get(at)) else {
+        let picked = round.pick().and_then(|at| Some((at, shared.options.hosts.get(at)?)));
+        let Some((at, server)) = picked else {
             std::future::pending::<()>().await;
             continue;
         };
@@ -309,12 +310,15 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
                 round.failures = 0;
                 return Some(dialled);
             }
-            Ok(Err(error)) if first && error.kind() != ErrorKind::Unreachable => {
+            // One that is full has room again one day, and others may have some now.
+            Ok(Err(error))
+                if first && error.kind() != ErrorKind::Unreachable && !error.is_temporary() =>
+            {
                 shared.lock_as(Role::Driver).refused = Some(error);
                 return None;
             }
-            Ok(Err(error)) => error.message().to_owned(),
-            Err(_) => format!("no answer within {patience:?}"),
+            Ok(Err(error)) => error,
+            Err(_) => Error::new(ErrorKind::Unreachable, format!("no answer within {patience:?}")),
         };
         if down_since.is_some_and(|since| shared.clock.now().since(since) > timeout * 2) {
             // The session is over by any clock. A server whose data was restored knows less than we
@@ -341,7 +345,7 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
             why = %failed,
             "cannot connect to ZooKeeper"
         );
-        shared.lock_as(Role::Driver).last_failure = failed;
+        shared.lock_as(Role::Driver).failed(at, failed);
         tokio::time::sleep(round.pause()).await;
     }
 }

@@ -3,7 +3,7 @@
 //! Callers and the session's driver step it in turn, and write what it sends. Whatever is to be
 //! told to the outside is collected in an [`Outbox`] and told after the lock is given back.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -21,7 +21,7 @@ use super::wire::Frame;
 use crate::engine::stream::Writer;
 use crate::engine::{Attempt, End, Event, WatchId, Which};
 use crate::words::clock::{Clock, Ticks};
-use crate::words::error::Error;
+use crate::words::error::{Error, ErrorKind};
 use crate::words::id::{ClaimId, LeaseId};
 use crate::words::lost::Lost;
 
@@ -157,6 +157,8 @@ pub(super) struct State {
     pub(super) down_since: Option<Ticks>,
     /// Why the last connection failed or ended.
     pub(super) last_failure: String,
+    /// What the servers say that were full when they were tried last, by their place in the URL.
+    pub(super) full: BTreeMap<usize, Error>,
     /// What the keeper wants to hear about, by the path below which it happens.
     pub(super) observers: HashMap<WatchId, String>,
     /// The members of barriers.
@@ -205,6 +207,7 @@ impl State {
             diverges: None,
             down_since: None,
             last_failure: "no connection was tried yet".to_owned(),
+            full: BTreeMap::new(),
             observers: HashMap::new(),
             members: HashMap::new(),
             outbox: Outbox::default(),
@@ -213,9 +216,23 @@ impl State {
         }
     }
 
+    /// The server at this place of the URL has not taken us.
+    pub(super) fn failed(&mut self, at: usize, why: Error) {
+        why.message().clone_into(&mut self.last_failure);
+        if why.kind() == ErrorKind::Refused && why.is_temporary() {
+            self.full.insert(at, why);
+        } else {
+            self.full.remove(&at);
+        }
+    }
+
     /// Why nothing was answered, as far as is known.
     pub(super) fn unanswered(&self) -> Error {
         let waited = self.options.request_timeout;
+        // The ensemble can be reached: that others of it cannot does not change that.
+        if let Some(full) = self.full.values().next() {
+            return full.clone();
+        }
         let why = if self.up {
             format!("connected, and no answer within {waited:?}")
         } else {
@@ -416,6 +433,7 @@ impl State {
         self.session = Some(Session { key, timeout });
         self.up = true;
         self.down_since = None;
+        self.full.clear();
         self.direct = direct;
         self.last_sent = self.clock.now();
         for auth in self.options.auth.clone() {

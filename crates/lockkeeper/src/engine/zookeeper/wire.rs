@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
+use super::errors;
 use super::proto::{Connected, ReplyHeader, SessionKey, write_connect};
 use crate::engine::dial::connect;
 use crate::engine::stream::{Reader, Stream, Writer};
@@ -24,6 +25,11 @@ const FRAME_MAX: usize = 32 << 20;
 const PASSED_MAX: usize = 1 << 30;
 /// How much is read at once.
 const READ_AT_ONCE: usize = 16 << 10;
+
+/// How long a server may take to say in which state it is.
+const STATE_WITHIN: Duration = Duration::from_millis(500);
+/// Why a server takes no session that could write.
+const READ_ONLY: &str = "the server is cut off from its ensemble and read-only";
 
 /// A connection on which a server answered the first message.
 pub(super) struct Dialled {
@@ -47,7 +53,10 @@ pub(super) async fn dial(
     until: Instant,
     clock: &Clock,
 ) -> Result<Dialled> {
-    let tcp = connect(&server.0, server.1, until).await.map_err(unreachable)?;
+    let tcp = match connect(&server.0, server.1, until).await {
+        Ok(tcp) => tcp,
+        Err(error) => return Err(broken(server, tls, until, error).await),
+    };
     let stream = match tls {
         None => Stream::Tcp(tcp),
         Some(tls) => {
@@ -89,24 +98,79 @@ pub(super) async fn dial(
             }
         }
     });
-    let body = body.await.map_err(|error| {
-        if tls.is_some_and(|tls| tls.certificate.is_none())
-            && error.to_string().to_lowercase().contains("certificate")
-        {
-            let text = "the server wants a client certificate: name it with tls_cert=FILE and \
-                        tls_key=FILE";
-            return Error::new(ErrorKind::Refused, text);
-        }
-        unreachable(error)
-    })?;
+    let body = match body.await {
+        Ok(body) => body,
+        Err(error) => return Err(broken(server, tls, until, error).await),
+    };
     let answer = Connected::read(&body).map_err(|_| unreachable(garbled()))?;
     if answer.read_only {
-        return Err(Error::new(
-            ErrorKind::Unreachable,
-            "the server is cut off from its ensemble and read-only",
-        ));
+        return Err(Error::new(ErrorKind::Unreachable, READ_ONLY));
     }
     Ok(Dialled { link, answer, sent })
+}
+
+/// A server that cannot be connected to, or ended the connection before it answered.
+async fn broken(
+    server: &(String, u16),
+    tls: Option<&Tls>,
+    until: Instant,
+    error: io::Error,
+) -> Error {
+    if tls.is_none()
+        && is_end(&error)
+        && let Some(why) = why_closed(server, until).await
+    {
+        return why;
+    }
+    if tls.is_some_and(|tls| tls.certificate.is_none())
+        && error.to_string().to_lowercase().contains("certificate")
+    {
+        let text = "the server wants a client certificate: name it with tls_cert=FILE and \
+                    tls_key=FILE";
+        return Error::new(ErrorKind::Refused, text);
+    }
+    unreachable(error)
+}
+
+/// Whether the other side ended a connection.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Why a server closes a connection without an answer, where it says so to the question for its
+/// state: one that is full closes that connection, too, and one without a quorum answers.
+async fn why_closed(server: &(String, u16), until: Instant) -> Option<Error> {
+    let asking = async {
+        let tcp = match connect(&server.0, server.1, until).await {
+            Ok(tcp) => tcp,
+            Err(error) => return is_end(&error).then(String::new),
+        };
+        _ = tcp.writable().await.and_then(|()| tcp.try_write(b"srvr"));
+        let mut said = Vec::new();
+        // What ends the connection ends what it says.
+        while tcp.readable().await.is_ok() && said.len() < READ_AT_ONCE {
+            let mut bytes = [0; 1024];
+            match tcp.try_read(&mut bytes) {
+                Ok(count @ 1..) => said.extend_from_slice(bytes.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        Some(String::from_utf8_lossy(&said).into_owned())
+    };
+    let said = tokio::time::timeout(STATE_WITHIN, asking).await.ok()??;
+    let why = match said {
+        nothing if nothing.is_empty() => {
+            return Some(errors::full(&format!("{}:{}", server.0, server.1)));
+        }
+        state if state.contains("not currently serving") => {
+            "the server serves nobody: it has no quorum, or is starting"
+        }
+        state if state.contains("Mode: read-only") => READ_ONLY,
+        _ => return None,
+    };
+    Some(Error::new(ErrorKind::Unreachable, why))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]

@@ -216,10 +216,10 @@ impl Opened {
             let open = Connection::open(options, address, &self.label, until, clock);
             match timeout_at(until, open).await {
                 Ok(Ok(opened)) => return Ok(opened),
-                Ok(Err(error)) => last = error,
+                Ok(Err(error)) => last = errors::either(last, error),
                 Err(_) => {
                     let why = format_args!("no answer within {:?}", server.connect_timeout);
-                    last = errors::unreachable(&address.to_string(), why);
+                    last = errors::either(last, errors::unreachable(&address.to_string(), why));
                 }
             }
         }

@@ -24,6 +24,42 @@ fn a_host_that_is_silent_does_not_keep_the_next_one_from_being_tried() {
 }
 
 #[test]
+fn b7_a_server_that_is_full_says_so_and_that_is_a_refusal() {
+    let server = PostgresServer::start_with(&["max_connections=10"]);
+    // The last three are kept for superusers, and everybody is one here but this role.
+    server.sql("CREATE ROLE guest LOGIN CONNECTION LIMIT 1");
+    let (full, at) = (stays_as(&server, "guest"), format!("127.0.0.1:{}", server.port()));
+    for layout in ["table", "session", "shedlock"] {
+        // Beside it there is one that cannot be reached.
+        for hosts in [at.clone(), format!("127.0.0.1:1,{at}"), format!("{at},127.0.0.1:1")] {
+            let url = format!("postgres://guest@{hosts}/postgres?layout={layout}");
+            let error = open(&url).map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused, "{url}: {error}");
+            assert!(error.is_temporary(), "{error}");
+            let says = ["has as many connections as it takes", "too many connections", "guest"];
+            assert!(says.iter().all(|said| error.message().contains(said)), "{error}");
+        }
+    }
+    drop(full);
+    let layout = "layout=session";
+    until("it has room", || open(&format!("postgres://guest@{at}/postgres?{layout}")).is_ok());
+}
+
+/// A connection of this role, for as long as it lives.
+fn stays_as(server: &PostgresServer, role: &str) -> std::net::TcpStream {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let said = format!("\0\x03\0\0user\0{role}\0database\0postgres\0\0");
+    let length = u32::try_from(said.len() + 4).unwrap().to_be_bytes();
+    stream.write_all(&[&length[..], said.as_bytes()].concat()).unwrap();
+    // It is welcome: authenticated, and not an error.
+    let mut first = [0];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(first, *b"R");
+    stream
+}
+
+#[test]
 fn a_prefix_or_schema_cannot_speak_in_the_statements() {
     for option in ["prefix", "schema"] {
         for text in ["%7Bline%7D", "a%7Bnow%7D", "a%7D", "a%0Ab", "a%7Fb"] {

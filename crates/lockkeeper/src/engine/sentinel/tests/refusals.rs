@@ -98,6 +98,24 @@ fn a_sentinel_that_takes_no_more_clients_keeps_nobody_from_the_master() {
 }
 
 #[test]
+fn b7_sentinels_that_are_all_full_say_so_and_that_is_a_refusal() {
+    let master = RedisServer::start();
+    let line = format!("sentinel monitor m 127.0.0.1 {} 1\nmaxclients 8\n", master.port());
+    let sentinel = RedisServer::start_sentinel_with(&line);
+    let full = fill(sentinel.port());
+    // Beside it there is one that cannot be reached.
+    for beside in ["", ",127.0.0.1:1"] {
+        let at = format!("127.0.0.1:{}{beside}", sentinel.port());
+        let error = refused(&format!("redis+sentinel://{at}/m?connect_timeout=2s"));
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        let says = format!("{} has as many clients as it takes (maxclients)", sentinel.port());
+        assert!(error.message().contains(&says) && error.is_temporary(), "{error}");
+    }
+    drop(full);
+    open(&format!("redis+sentinel://127.0.0.1:{}/m", sentinel.port())).expect("it has room");
+}
+
+#[test]
 fn sentinels_that_disagree_are_named_with_their_masters() {
     let (one, two) = (RedisServer::start(), RedisServer::start());
     let sentinels = [RedisServer::start_sentinel(), RedisServer::start_sentinel()];

@@ -4,6 +4,7 @@ use lockkeeper_lab::engines::zookeeper::proxy::{Proxy, op};
 
 use super::*;
 use crate::ErrorKind;
+use crate::engine::dial::names;
 use crate::engine::zookeeper::errors::PLACES_MAX;
 use crate::engine::zookeeper::options::Acl;
 
@@ -25,6 +26,35 @@ async fn refusal(url: &str) -> Error {
         Ok(_) => panic!("{url} was accepted"),
         Err(error) => error,
     }
+}
+
+#[test]
+fn b7_a_server_that_is_full_says_so_and_that_is_a_refusal() {
+    run(async {
+        let lines = vec!["maxClientCnxns=2".to_owned()];
+        let server = Server::start(Settings { lines, ..Settings::default() }).unwrap();
+        let at = format!("127.0.0.1:{}", server.port());
+        let mut full = Vec::new();
+        while full.len() < 2 {
+            let mut one = std::net::TcpStream::connect(&at).unwrap();
+            // One too many is closed at once: another that left still counts.
+            one.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            let stays = std::io::Read::read(&mut one, &mut [0]);
+            if stays.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock) {
+                full.push(one);
+            }
+        }
+        // Beside it there is one that cannot be reached.
+        for hosts in [at.clone(), format!("127.0.0.1:1,{at}"), format!("{at},127.0.0.1:1")] {
+            let error = refusal(&format!("zk://{hosts}?connect_timeout=2s")).await;
+            assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+            let says = format!("{at} closes each connection without a word");
+            assert!(error.message().contains(&says), "{error}");
+            assert!(error.message().contains("maxClientCnxns") && error.is_temporary(), "{error}");
+        }
+        drop(full);
+        Client::open(&format!("zk://{at}")).await.expect("it has room");
+    });
 }
 
 #[test]
@@ -260,7 +290,7 @@ fn urls_that_lead_nowhere_are_told_apart() {
 }
 
 #[test]
-fn a_read_only_server_is_no_server() {
+fn b1_a_read_only_server_says_so_and_the_name_of_it_is_looked_up_anew() {
     run(async {
         let settings = Settings {
             properties: vec!["readonlymode.enabled=true".to_owned()],
@@ -274,6 +304,17 @@ fn a_read_only_server_is_no_server() {
         let server = Server::start_read_only(settings).unwrap();
         let error = refusal(&format!("zk://{}?connect_timeout=1s", server.address())).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.message().contains("cut off from its ensemble and read-only"), "{error}");
+
+        let (serves, before) = (shared_server(), Proxy::start(server.port()).unwrap());
+        let local = |port| (std::net::Ipv4Addr::LOCALHOST, port).into();
+        names::lead_to("b1-zookeeper", &[local(before.port())]);
+        let opening = tokio::spawn(Client::open("zk://b1-zookeeper?connect_timeout=60s"));
+        while before.connects() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        names::lead_to("b1-zookeeper", &[local(serves.port())]);
+        opening.await.unwrap().expect("it is found where the name leads now");
     });
 }
 
