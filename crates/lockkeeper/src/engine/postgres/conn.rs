@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row as Found, SimpleQueryMessage, Statement};
 
@@ -193,7 +194,9 @@ impl Conn {
 
     fn broken(&self, error: &tokio_postgres::Error) -> Broken {
         // It is no answer to what was asked, and those behind it would be taken for the next ones'.
-        if error.as_db_error().is_none() {
+        // A server that takes no writes any more is left: another one may be where it was.
+        let read_only = |db: &DbError| *db.code() == SqlState::READ_ONLY_SQL_TRANSACTION;
+        if error.as_db_error().is_none_or(read_only) {
             self.end();
         }
         errors::statement(&self.options, error)

@@ -100,12 +100,11 @@ impl Facts {
         self.mode.as_deref() == Some("cluster")
     }
 
-    /// Refuses what can never be a lock server.
+    /// Refuses what can never be a lock server, as far as the greeting says it.
     ///
     /// # Errors
-    /// A Sentinel, a node of a cluster unless one is expected, a replica, or a server that is still
-    /// loading its data.
-    pub(in crate::engine) fn check(&self, options: &RedisOptions) -> Result<()> {
+    /// A Sentinel, a node of a cluster unless one is expected, a replica of a service's master.
+    pub(in crate::engine) fn check_greeting(&self, options: &RedisOptions) -> Result<()> {
         if self.mode.as_deref() == Some("sentinel") {
             return Err(errors::sentinel(&options.address));
         }
@@ -120,10 +119,21 @@ impl Facts {
             let why = "it is a replica, and was named as the master: a failover may be under way";
             return Err(errors::unreachable(&options.address, why).temporary(true));
         }
+        Ok(())
+    }
+
+    /// Refuses what can be no lock server.
+    ///
+    /// # Errors
+    /// As [`Facts::check_greeting`], a replica, or a server that is still loading its data.
+    pub(in crate::engine) fn check(&self, options: &RedisOptions) -> Result<()> {
+        self.check_greeting(options)?;
         // A replica of a cluster says where to go.
-        if let Some(primary) = self.replica_of.as_ref().filter(|_| !self.in_cluster()) {
+        if self.replica && !self.in_cluster() {
+            // This user may not be let know of whom.
+            let of = self.replica_of.as_ref().map(|at| format!(" of {at}")).unwrap_or_default();
             let text = format!(
-                "Redis at {} is a read-only replica of {primary}: give the URL of the primary",
+                "Redis at {} is a read-only replica{of}: give the URL of the primary",
                 options.address
             );
             return Err(Error::new(ErrorKind::Refused, text));

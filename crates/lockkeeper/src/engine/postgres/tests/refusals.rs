@@ -7,6 +7,7 @@ use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
 
 use super::{claim, engine, open};
 use crate::engine::Attempt;
+use crate::engine::dial::names;
 use crate::engine::redis::tests::support::{granted, until};
 use crate::words::claim::Mode;
 use crate::words::error::ErrorKind;
@@ -21,6 +22,32 @@ fn a_host_that_is_silent_does_not_keep_the_next_one_from_being_tried() {
     let url = format!("postgres://{USER}@{hosts}/postgres?connect_timeout=1s");
     let one = open(&url).expect("the second one answers");
     granted(one.attempt(&claim(&one, "a")));
+}
+
+#[test]
+fn b1_a_server_that_takes_no_writes_any_more_is_left_for_the_one_that_its_name_leads_to() {
+    let (first, second) = (PostgresServer::start(), PostgresServer::start());
+    drop(super::process(&second));
+    let at = |server: &PostgresServer| (std::net::Ipv4Addr::LOCALHOST, server.port()).into();
+    names::lead_to("b1-postgres", &[at(&first)]);
+    let url = format!("postgres://{USER}@b1-postgres/postgres?sslmode=disable");
+    let one = open(&format!("{url}&connect_timeout=1s")).unwrap();
+    one.take("a", Mode::Exclusive);
+    // As a failover begins, while the connections stay.
+    first.sql("ALTER SYSTEM SET default_transaction_read_only = on");
+    first.sql("SELECT pg_reload_conf()");
+    let mut last = String::new();
+    until("it is told", || {
+        if let Attempt::Failed(error) = one.attempt_try(&claim(&one, "b")) {
+            assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+            last = error.message().to_owned();
+        }
+        last.contains("takes no writes")
+    });
+    names::lead_to("b1-postgres", &[at(&second)]);
+    one.link(true);
+    granted(one.attempt(&claim(&one, "b")));
+    assert_eq!(second.sql("SELECT count(*) FROM lockkeeper_locks"), "1");
 }
 
 #[test]

@@ -283,11 +283,13 @@ impl Link {
         }
     }
 
-    /// A server that was resolved refuses writes: it is the one to write to no more. The next
-    /// connection finds out who is. What was asked before that one is there says nothing about it.
+    /// A server refuses writes: it is the one to write to no more. The next connection finds out
+    /// who is, at the address of the URL too: another server may be there by now, and this one
+    /// stays up. What was asked before that one is there says nothing about it.
     fn leave_replica(&self, value: &Value, asked: Ticks) -> Option<Broken> {
         let Value::Error(text) = value else { return None };
-        if self.options.resolve.is_none() || !is_readonly(text) {
+        // A node of a cluster says where else a slot is.
+        if self.options.scattered() || !is_replica(text) {
             return None;
         }
         let why = "the server is a replica now".to_owned();
@@ -460,11 +462,12 @@ impl Link {
 }
 
 /// Whether a replica refused a write, in Redis' own words: a name in an error may have any.
-fn is_readonly(text: &str) -> bool {
+fn is_replica(text: &str) -> bool {
     const REFUSED: &str = "READONLY You can't write against a read only";
     // Before version 7 a script's error is told inside another one.
     let in_script = || text.starts_with("ERR Error running script") && text.contains(REFUSED);
-    text.starts_with(REFUSED) || in_script()
+    // One without its primary refuses reads, too, where replica-serve-stale-data is off.
+    text.starts_with(REFUSED) || text.starts_with("MASTERDOWN ") || in_script()
 }
 
 /// What is asked over a connection, which is driven meanwhile. What the server said before the
@@ -497,7 +500,7 @@ pub(in crate::engine) async fn either<A: Future, B: Future>(
 
 #[cfg(test)]
 mod tests {
-    use super::is_readonly;
+    use super::is_replica;
 
     #[test]
     fn a_replica_is_told_by_the_words_of_redis_and_not_by_those_of_a_name() {
@@ -505,17 +508,18 @@ mod tests {
             "READONLY You can't write against a read only replica.",
             "READONLY You can't write against a read only slave.",
             "READONLY You can't write against a read only replica. script: 5e2, on @user_script:1.",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
             "ERR Error running script (call to f_5e2): @user_script:1: @user_script: 1: -READONLY \
              You can't write against a read only replica. ",
         ] {
-            assert!(is_readonly(said), "{said}");
+            assert!(is_replica(said), "{said}");
         }
         for said in [
             "LOCKKEEPER CORRUPT READONLY is the name",
             "LOCKKEEPER CORRUPT READONLY You can't write against a read only replica.",
             "MISCONF Redis is configured to save",
         ] {
-            assert!(!is_readonly(said), "{said}");
+            assert!(!is_replica(said), "{said}");
         }
     }
 }

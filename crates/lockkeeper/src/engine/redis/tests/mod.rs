@@ -13,6 +13,7 @@ mod layouts;
 mod lean;
 mod line;
 mod mutual;
+mod names;
 mod pipe;
 mod recheck;
 mod recipe;

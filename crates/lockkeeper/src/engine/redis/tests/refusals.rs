@@ -254,6 +254,10 @@ fn a_primary_that_became_a_replica_says_so() {
         "{error}"
     );
     assert!(matches!(process.release(held.id), End::Unknown(_) | End::NotOurs));
+    // It is found out when it takes writes again.
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    process.link(true);
+    process.take("b", Mode::Exclusive);
 }
 
 #[test]

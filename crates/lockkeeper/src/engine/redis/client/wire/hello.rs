@@ -94,7 +94,7 @@ impl Link {
                     if value.pairs().is_empty() {
                         return Err(errors::garbage(options));
                     }
-                    Facts::read(&value, &Value::Nil, &Value::Nil).check(options)?;
+                    Facts::read(&value, &Value::Nil, &Value::Nil).check_greeting(options)?;
                     greeting = value;
                 }
                 value => values.push(value),

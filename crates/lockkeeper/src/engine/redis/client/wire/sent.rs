@@ -63,10 +63,16 @@ impl Link {
             let (answer, node) = started.answer().await;
             let node = node.unwrap_or_default();
             let broken = match answer {
-                Ok((order, value)) => match self.leave_replica(&value, before) {
-                    Some(broken) => broken,
-                    None => return Ok(Answered { before, order, node, value, resent }),
-                },
+                Ok((order, value)) => {
+                    let left = self.leave_replica(&value, before);
+                    let answered = Answered { before, order, node, value, resent };
+                    let Some(broken) = left else { return Ok(answered) };
+                    // A name may lead to the same server still: then what it said is the answer.
+                    if self.options.resolve.is_none() && self.wait_up(until).await.is_err() {
+                        return Ok(answered);
+                    }
+                    broken
+                }
                 Err(broken) => broken,
             };
             if !matches!(broken, Broken::NotSent(_)) || started.forked || self.lock().closed {
