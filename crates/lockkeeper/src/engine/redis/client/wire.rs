@@ -292,16 +292,21 @@ impl Link {
         if self.options.scattered() || !is_replica(text) {
             return None;
         }
-        let why = "the server is a replica now".to_owned();
+        let why = "the server is a replica now";
+        self.leave(asked, why);
+        Some(Broken::NotSent(why.into()))
+    }
+
+    /// Ends the connection that was there at that time: the next one finds out who is.
+    pub(in crate::engine) fn leave(&self, at: Ticks, why: &str) {
         let pipe = {
             let mut state = self.lock();
-            if asked < state.since { None } else { state.pipe.take() }
+            if at < state.since { None } else { state.pipe.take() }
         };
         if let Some(pipe) = pipe {
             self.up.send_replace(false);
-            pipe.close(&why);
+            pipe.close(why);
         }
-        Some(Broken::NotSent(why.into()))
     }
 
     /// Keeps the link up until it is closed. `driver` drives the first connection, if there is one;

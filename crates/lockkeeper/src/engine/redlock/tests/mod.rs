@@ -8,6 +8,7 @@ mod forgets;
 mod handoff;
 mod interop;
 mod mutual;
+mod names;
 mod plain;
 mod redisson;
 mod refusals;
