@@ -157,7 +157,7 @@ impl Quorum {
                 self.members.len()
             );
             // Its name may be corrected: it is dialled anew until it is a server of its own.
-            member.link.leave(self.context.clock.now(), &text);
+            member.link.leave(self.steady.now(), &text);
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         if member.link.by_facts(|facts| facts.uptime.is_none()).unwrap_or_default() {
