@@ -9,8 +9,9 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -175,6 +176,31 @@ fn b7_a_full_server_is_a_refusal_and_on_unreachable_run_does_not_start_the_comma
     postgres.sql("CREATE ROLE guest LOGIN CONNECTION LIMIT 0");
     let at = format!("postgres://guest@127.0.0.1:{}/postgres", postgres.port());
     refused(&at, "has as many connections as it takes");
+}
+
+#[test]
+fn b7_whoever_waits_goes_on_waiting_while_a_server_is_full() {
+    let place = Place::new();
+    let waits = |url: &str, says: &str, room: &mut dyn FnMut()| {
+        let line = ["run", "a", "-v", "-w", "10m", "--url", url, "--", "true"];
+        let mut child = place.lk(line).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(told.any(|line| line.contains(says)), "{url}: it has ended");
+        room();
+        told.for_each(drop);
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{url}");
+    };
+    let redis = RedisServer::start_with(&["--maxclients", "4"]);
+    let mut full = Some(fill(redis.port()));
+    waits(&url(&redis, ""), "(maxclients)", &mut || drop(full.take()));
+
+    let postgres = PostgresServer::start();
+    postgres.sql("CREATE ROLE guest LOGIN CONNECTION LIMIT 0");
+    postgres.sql("GRANT CREATE ON SCHEMA public TO guest");
+    let postgres = &postgres;
+    let at = format!("postgres://guest@127.0.0.1:{}/postgres", postgres.port());
+    let mut room = || drop(postgres.sql("ALTER ROLE guest CONNECTION LIMIT 9"));
+    waits(&at, "as many connections as it takes", &mut room);
 }
 
 #[test]

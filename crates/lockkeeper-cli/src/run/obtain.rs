@@ -74,7 +74,8 @@ impl Ask<'_> {
             // Only what may come by itself is waited for; with -n it is tried once.
             let left = until.or(give_up).map(|end| end.saturating_sub(moment()));
             let too_late = left.is_some_and(|left| left <= LAST);
-            if error.kind() != ErrorKind::Unreachable || !error.is_temporary() || too_late {
+            let passes = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Refused);
+            if !passes || !error.is_temporary() || too_late {
                 // A try that the end of the time cut off does not say why; the one before it did.
                 let cut_off =
                     error.kind() == ErrorKind::Unreachable && left == Some(Duration::ZERO);

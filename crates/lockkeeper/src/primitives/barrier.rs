@@ -138,8 +138,7 @@ impl Inside {
                 Ok(false) => answered = true,
                 // It goes on when the engine can be reached again.
                 Err(error)
-                    if answered
-                        && matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unknown) => {}
+                    if answered && (error.is_outage() || error.kind() == ErrorKind::Unknown) => {}
                 Err(error) => return Err(error),
             }
             watch.hint().await?;

@@ -125,7 +125,7 @@ impl All {
         let mut away = match self.at_once(waits).await {
             Ok(Some(guards)) => return Ok(AllGuard { guards }),
             // Whoever gives a time waits for a server that is away, one lock after the other.
-            Err(error) if error.kind() == ErrorKind::Unreachable && waits.is_some() => Some(error),
+            Err(error) if error.is_outage() && waits.is_some() => Some(error),
             Err(error) => return Err(error),
             Ok(None) => None,
         };

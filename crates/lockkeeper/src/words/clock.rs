@@ -49,17 +49,20 @@ impl std::fmt::Debug for Clock {
 #[derive(Clone)]
 enum Source {
     Real(Arc<Real>),
+    #[cfg(feature = "redlock")]
     Steady(Steady),
     Virtual(Arc<Virtual>),
 }
 
 /// Readings of a start, from which the slower of two clocks counts.
+#[cfg(feature = "redlock")]
 #[derive(Clone, Copy)]
 struct Steady {
     boot: u64,
     raw: u64,
 }
 
+#[cfg(feature = "redlock")]
 impl Steady {
     fn at(self, boot: u64, raw: u64) -> Ticks {
         let slower = boot.saturating_sub(self.boot).min(raw.saturating_sub(self.raw));
@@ -126,6 +129,7 @@ impl Clock {
                 clock.ahead.store(last.ticks.saturating_sub(last.boot), Ordering::Relaxed);
                 now
             }
+            #[cfg(feature = "redlock")]
             Source::Steady(since) => {
                 since.at(read(ClockId::CLOCK_BOOTTIME), read(ClockId::CLOCK_MONOTONIC_RAW))
             }
@@ -168,7 +172,7 @@ impl Clock {
                 let ahead = clock.ahead.load(Ordering::Relaxed);
                 Ticks(read(ClockId::CLOCK_BOOTTIME).saturating_add(ahead))
             }
-            Source::Steady(_) | Source::Virtual(_) => self.now(),
+            _ => self.now(),
         }
     }
 

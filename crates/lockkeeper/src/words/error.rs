@@ -121,6 +121,7 @@ struct Inner {
     holder: Option<Holder>,
     partial: Option<Arc<[Entry]>>,
     temporary: bool,
+    no_room: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -140,6 +141,7 @@ impl Error {
             holder: None,
             partial: None,
             temporary,
+            no_room: false,
             source: None,
         }))
     }
@@ -190,6 +192,24 @@ impl Error {
     #[must_use]
     pub fn temporary(self, temporary: bool) -> Self {
         self.with(|e| e.temporary = temporary)
+    }
+
+    /// The server takes no more clients, and will again: a refusal that is waited for by whoever
+    /// waits, as a server that is away.
+    #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+    pub(crate) fn no_room(self) -> Self {
+        self.with(|e| (e.temporary, e.no_room) = (true, true))
+    }
+
+    /// It passes as that one does.
+    #[cfg(any(feature = "redlock", feature = "postgres"))]
+    pub(crate) fn passing_as(self, other: &Self) -> Self {
+        self.with(|e| (e.temporary, e.no_room) = (other.0.temporary, other.0.no_room))
+    }
+
+    /// Whether whoever waits goes on waiting: the server is away, or has no room.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.0.no_room || self.0.kind == ErrorKind::Unreachable
     }
 
     /// The kind, for programs.

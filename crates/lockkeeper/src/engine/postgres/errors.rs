@@ -52,11 +52,11 @@ pub(super) fn unreachable(at: &str, why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unreachable, format!("the server at {at} cannot be reached: {why}"))
 }
 
-/// What to tell of two servers of which neither can be used: that one is full is no matter of
-/// whether the others can be reached.
+/// What to tell of two servers of which neither can be used: one that is full is the one to use,
+/// once it has room, whatever the others are.
 pub(super) fn either(one: Error, other: Error) -> Error {
-    let full = one.kind() == ErrorKind::Refused && one.is_temporary();
-    if full && other.kind() == ErrorKind::Unreachable { one } else { other }
+    let full = one.kind() == ErrorKind::Refused && one.is_outage();
+    if full { one } else { other }
 }
 
 /// What a statement's error means.
@@ -181,7 +181,7 @@ fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Er
             "the server at {at} has as many connections as it takes ({said}): raise its \
              max_connections, or run fewer clients"
         );
-        return Error::new(ErrorKind::Refused, text).temporary(true);
+        return Error::new(ErrorKind::Refused, text).no_room();
     } else if *code == SqlState::CANNOT_CONNECT_NOW
         || code.code().starts_with("57P")
         || code.code().starts_with("08")
@@ -215,12 +215,23 @@ pub(super) fn libpq(error: Error) -> Error {
         said = said.replace(ours, libpq);
     }
     said = said.replace(", or its name with tls_name=", "");
-    Error::new(error.kind(), said).temporary(error.is_temporary())
+    Error::new(error.kind(), said).passing_as(&error)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn b7_of_several_servers_the_full_one_is_told_whatever_the_others_are() {
+        let full = || Error::new(ErrorKind::Refused, "full").no_room();
+        for other in [unreachable("b:1", "away"), Error::new(ErrorKind::Refused, "a replica")] {
+            let told = either(full(), other);
+            assert!(told.message() == "full" && told.is_outage(), "{told}");
+        }
+        let told = either(unreachable("a:1", "away"), Error::new(ErrorKind::Refused, "a replica"));
+        assert_eq!(told.message(), "a replica");
+    }
 
     #[test]
     fn r4_what_ends_the_connection_is_never_certain() {

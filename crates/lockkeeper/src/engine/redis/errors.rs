@@ -65,9 +65,9 @@ pub(in crate::engine) fn unreachable(address: &Address, why: impl std::fmt::Disp
 /// Of several servers none can be used: one that is full can be reached, and refuses us.
 #[cfg(any(feature = "sentinel", feature = "cluster"))]
 pub(in crate::engine) fn refused_by_one(errors: &[Error], text: String) -> Error {
-    let full = |error: &Error| error.kind() == ErrorKind::Refused && error.is_temporary();
-    if errors.iter().any(full) {
-        return Error::new(ErrorKind::Refused, text).temporary(true);
+    let full = |error: &&Error| error.kind() == ErrorKind::Refused && error.is_outage();
+    if let Some(full) = errors.iter().find(full) {
+        return Error::new(full.kind(), text).no_room();
     }
     Error::new(ErrorKind::Unreachable, text)
 }
@@ -246,8 +246,7 @@ pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str)
             .temporary(true)
         }
         _ if text.contains("max number of clients") => {
-            refused(format!("Redis at {at} has as many clients as it takes (maxclients)"))
-                .temporary(true)
+            refused(format!("Redis at {at} has as many clients as it takes (maxclients)")).no_room()
         }
         _ if text.contains("protected mode") => refused(format!(
             "Redis at {at} is in protected mode: it has no password and takes connections from its \

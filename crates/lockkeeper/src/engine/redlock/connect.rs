@@ -86,7 +86,7 @@ impl Quorum {
             Ok(driver) => (Some(driver), self.came_up(at)),
             Err(error) => (None, Err(error)),
         };
-        if driver.is_some() && self.looked_over.load(Ordering::SeqCst) {
+        if outcome.is_ok() && self.looked_over.load(Ordering::SeqCst) {
             self.is_back(at);
         }
         // Nobody listens any more once there is a majority.
@@ -96,11 +96,11 @@ impl Quorum {
         let tell = move |up| {
             if up {
                 // Why it does not count is told by whoever misses a majority, and by `describe`.
-                let _ = quorum.came_up(at);
-                quorum.is_back(at);
-            } else {
-                quorum.tell_majority();
+                if quorum.came_up(at).is_ok() {
+                    return quorum.is_back(at);
+                }
             }
+            quorum.tell_majority();
         };
         member.link.clone().keep(driver, tell).await;
     }

@@ -52,7 +52,7 @@ pub(super) fn too_few(options: &RedlockOptions, errors: &[(usize, Error)]) -> Er
         each.join("; ")
     );
     match decides {
-        Some(first) => Error::new(first.kind(), text).temporary(first.is_temporary()),
+        Some(first) => Error::new(first.kind(), text).passing_as(first),
         None => Error::new(ErrorKind::Unreachable, text),
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn said(at: &Address, has_password: bool, text: &str) -> Error {
         )),
         _ if text.contains("max number of clients") => {
             refused(format!("the Sentinel at {at} has as many clients as it takes (maxclients)"))
-                .temporary(true)
+                .no_room()
         }
         _ => refused(format!("the Sentinel at {at} answered with an error: {text}")),
     }

@@ -150,7 +150,7 @@ pub(super) fn full(server: &str) -> Error {
          it takes from this address (maxClientCnxns), or in all (maxCnxns); or it speaks TLS, or \
          nobody is behind that port"
     );
-    Error::new(ErrorKind::Refused, text).temporary(true)
+    Error::new(ErrorKind::Refused, text).no_room()
 }
 
 pub(super) fn unreachable(servers: &str, why: &str) -> Error {

@@ -219,7 +219,7 @@ impl State {
     /// The server at this place of the URL has not taken us.
     pub(super) fn failed(&mut self, at: usize, why: Error) {
         why.message().clone_into(&mut self.last_failure);
-        if why.kind() == ErrorKind::Refused && why.is_temporary() {
+        if why.kind() == ErrorKind::Refused && why.is_outage() {
             self.full.insert(at, why);
         } else {
             self.full.remove(&at);

@@ -92,9 +92,7 @@ impl Entry {
                 state.last_holder = holder;
                 Answered::Busy
             }
-            Attempt::Failed(error)
-                if error.kind() == ErrorKind::Unreachable && state.line.waits_on(claim) =>
-            {
+            Attempt::Failed(error) if error.is_outage() && state.line.waits_on(claim) => {
                 let error = error.name(&self.name).engine(self.keeper.facts.engine);
                 state.unanswered(&self.keeper, claim, sent, &error);
                 state.last_error = Some(error);

@@ -235,7 +235,12 @@ impl Opened {
         line: Line,
     ) -> std::result::Result<Option<Stand>, Stand> {
         let id = entry.claim.id;
-        let connection = self.take(Need::Try(key, id)).await.map_err(Stand::Failed)?;
+        // What is left of an earlier connection may be granted it.
+        let unasked = |error| match self.may_be_left(id) {
+            true => Stand::Unknown(error),
+            false => Stand::Failed(error),
+        };
+        let connection = self.take(Need::Try(key, id)).await.map_err(unasked)?;
         if let Err(error) = self.settled(&connection).await {
             self.free(&connection, key);
             return Err(Stand::Failed(error));
@@ -280,7 +285,11 @@ impl Opened {
         told: &mut bool,
     ) -> std::result::Result<Option<Stand>, Stand> {
         let id = entry.claim.id;
-        let connection = self.take(Need::Wait(key, id)).await.map_err(Stand::Failed)?;
+        let unasked = |error| match self.may_be_left(id) {
+            true => Stand::Unknown(error),
+            false => Stand::Failed(error),
+        };
+        let connection = self.take(Need::Wait(key, id)).await.map_err(unasked)?;
         if let Err(error) = self.settled(&connection).await {
             self.free(&connection, key);
             return Err(Stand::Failed(error));

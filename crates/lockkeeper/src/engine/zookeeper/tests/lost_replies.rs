@@ -118,7 +118,8 @@ fn g6_a_request_that_is_held_up_locks_for_nobody_who_has_left() {
         proxy.close();
         one.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
         let b = claim("x");
-        assert_eq!(failed(one.join(&b).await).kind(), crate::ErrorKind::Unreachable);
+        let why = failed(one.join(&b).await);
+        assert!(why.is_outage(), "it is waited for: {why}");
         let late =
             Claim { give_up: Some(one.clock.now().plus(Duration::from_millis(50))), ..claim("x") };
         let attempt = one.engine.attempt(&late, Line::Join);
