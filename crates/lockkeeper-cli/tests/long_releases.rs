@@ -121,7 +121,7 @@ fn start(scheme: &str, place: &Place) -> (Box<dyn Any>, String) {
             let servers: Vec<RedisServer> = (0..3).map(start).collect();
             let at: Vec<String> =
                 servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-            let leases = "ttl=2s&max_ttl=2s&server_timeout=500ms";
+            let leases = "ttl=2s&server_timeout=500ms";
             let url = format!("redlock://{}?{leases}", at.join(","));
             // They are met, and a day goes by.
             let met = finish(place.lk(["doctor"]).env("LOCKKEEPER_URL", &url));
