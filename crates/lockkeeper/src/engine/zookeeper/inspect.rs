@@ -136,7 +136,18 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
             );
             return Err(Error::new(ErrorKind::Refused, text));
         }
-        let Some(found_here) = look(shared, &dir).await? else { continue };
+        let its_name = name::name_of(&options.chroot, &dir);
+        let its_name = its_name.filter(|name| name.as_str().starts_with(prefix));
+        let found_here = match (look(shared, &dir).await, &its_name) {
+            (Ok(Some(found)), _) => found,
+            (Ok(None), _) => continue,
+            // A directory that this user may not list says nothing about the others.
+            (Err(error), Some(name)) if error.kind() == ErrorKind::Refused => {
+                found.push(unreadable(Kind::Lock, name.clone(), error));
+                continue;
+            }
+            (Err(error), _) => return Err(error),
+        };
         let names = &found_here.names;
         let inside = dir.trim_end_matches('/');
         let mut deeper: Vec<String> = names
@@ -144,9 +155,7 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
             .filter(|name| Child::read(name).is_none() || inside == options.chroot)
             .cloned()
             .collect();
-        if let Some(name) =
-            name::name_of(&options.chroot, &dir).filter(|n| n.as_str().starts_with(prefix))
-        {
+        if let Some(name) = its_name {
             if found_here.data.starts_with(b"lockkeeper-latch/") {
                 let latched = latch(shared, name.clone(), &found_here)
                     .unwrap_or_else(|error| unreadable(Kind::Latch, name.clone(), error));
@@ -217,9 +226,9 @@ async fn entry(
             }
             // The second node of an upgrade is nobody who waits: with nobody else beside it, it
             // holds alone.
-            let record = record::Record::read(&data);
-            if record.claim.is_some()
-                && let Some(at) = entry.holders.iter().position(|h| h.claim == record.claim)
+            let claim = data.as_deref().and_then(|data| record::Record::read(data).claim);
+            if claim.is_some()
+                && let Some(at) = entry.holders.iter().position(|h| h.claim == claim)
             {
                 if entry.holders.len() == 1
                     && let Some(holder) = entry.holders.get_mut(at)
@@ -232,10 +241,10 @@ async fn entry(
                 hint = errors::hint(&shared.options.layout, child);
             }
             if room.holds(child) {
-                entry.holders.push(record::holder(kind, child, &data, &stat));
+                entry.holders.push(record::holder(kind, child, data.as_deref(), &stat));
             } else {
                 let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
-                entry.waiters.push(record::waiter(kind, child, &data, &stat, ahead));
+                entry.waiters.push(record::waiter(kind, child, data.as_deref(), &stat, ahead));
             }
         }
     }
@@ -256,38 +265,46 @@ async fn at_gate(shared: &Shared, gate: &str, entry: &mut Entry) -> Result<()> {
     let seen = usize::from(!entry.waiters.is_empty()).min(children.len());
     for part in children.get(seen..).unwrap_or_default().chunks(READ_AT_ONCE) {
         for (child, data, stat) in data_of(shared, gate, part).await? {
-            let claim = record::Record::read(&data).claim;
+            let claim = data.as_deref().and_then(|data| record::Record::read(data).claim);
             if claim.is_some() && entry.holders.iter().any(|h| h.claim == claim) {
                 continue;
             }
             let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
-            entry.waiters.push(record::waiter(Kind::Semaphore, child, &data, &stat, ahead));
+            let data = data.as_deref();
+            entry.waiters.push(record::waiter(Kind::Semaphore, child, data, &stat, ahead));
         }
     }
     Ok(())
 }
 
-/// The data of many nodes, in one message; those that went away in between are left out.
-async fn data_of<'a>(
-    shared: &Shared,
-    dir: &str,
-    children: &'a [Child],
-) -> Result<Vec<(&'a Child, Vec<u8>, Stat)>> {
-    let reads = children
-        .iter()
-        .map(|c| Request::GetData { path: format!("{dir}/{}", c.name), watch: false });
+/// A contender with its data, where this user may read that.
+type Seen<'a> = (&'a Child, Option<Vec<u8>>, Stat);
+
+/// The data of many nodes, in one message; those that went away in between are left out. Those
+/// that may not be read are there (N1): that a node exists is told to everybody.
+async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Result<Vec<Seen<'a>>> {
+    let path = |child: &Child| format!("{dir}/{}", child.name);
+    let reads = children.iter().map(|c| Request::GetData { path: path(c), watch: false });
     let replies = match ask(shared, Request::MultiRead(reads.collect())).await {
         Ok(Reply::Many(replies)) => replies,
         Ok(_) => Vec::new(),
         Err(fault) => return Err(failed(shared, fault, dir)),
     };
-    let pairs = children.iter().zip(replies);
-    Ok(pairs
-        .filter_map(|(child, reply)| match reply {
-            Ok(Reply::Data(data, stat)) => Some((child, data, stat)),
-            _ => None,
-        })
-        .collect())
+    let mut seen = Vec::with_capacity(children.len());
+    for (child, reply) in children.iter().zip(replies) {
+        match reply {
+            Ok(Reply::Data(data, stat)) => seen.push((child, Some(data), stat)),
+            Err(Code::NO_AUTH) => {
+                match ask(shared, Request::Exists { path: path(child), watch: false }).await {
+                    Ok(Reply::Stat(stat)) => seen.push((child, None, stat)),
+                    Ok(_) | Err(Fault::Code(Code::NO_NODE)) => {}
+                    Err(fault) => return Err(failed(shared, fault, &path(child))),
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(seen)
 }
 
 /// The paths of the holders' nodes, and who stands there.
@@ -311,8 +328,8 @@ pub(super) async fn holding(
     }
     let mut room = Room::new(&shared.options, kind, &found);
     let holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory());
-    let who = |(child, data, stat): (&Child, Vec<u8>, Stat)| {
-        (format!("{dir}/{}", child.name), record::holder(kind, child, &data, &stat))
+    let who = |(child, data, stat): Seen<'_>| {
+        (format!("{dir}/{}", child.name), record::holder(kind, child, data.as_deref(), &stat))
     };
     Ok(holding.take_while(|(child, ..)| room.holds(child)).map(who).collect())
 }

@@ -14,6 +14,8 @@ use crate::words::token::Token;
 /// What our records begin with; the number is the layout's (R17).
 const HEAD: &str = "lockkeeper/";
 const VERSION: u32 = 1;
+/// Shown of a contender whose data this user may not read: it is there all the same.
+const NOT_READABLE: &str = "this user may not read its data";
 /// How much of a text that others stored is shown.
 const FOREIGN_MAX: usize = 256;
 /// How much of a candidate's id is shown: as much as it may have (R13).
@@ -108,9 +110,13 @@ fn permits_of(text: &str) -> Option<Mode> {
     Some(Mode::Permits { count: count.parse().ok()?, limit: limit.parse().ok()? })
 }
 
-/// Who stands at this node.
-pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Holder {
+/// Who stands at this node; without data, somebody whose data this user may not read.
+pub(super) fn holder(kind: Kind, child: &Child, data: Option<&[u8]>, stat: &Stat) -> Holder {
     let mut holder = Holder { since: since(stat), ..Holder::default() };
+    let Some(data) = data else {
+        holder.label = Some(NOT_READABLE.to_owned());
+        return standing(holder, kind, child, stat);
+    };
     if kind == Kind::Election {
         holder.value = shown(&String::from_utf8_lossy(data), VALUE_MAX);
     } else {
@@ -127,6 +133,11 @@ pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Hol
         }
         holder.mode = record.mode;
     }
+    standing(holder, kind, child, stat)
+}
+
+/// What the node itself says, whatever its data is.
+fn standing(mut holder: Holder, kind: Kind, child: &Child, stat: &Stat) -> Holder {
     holder.ends = Some(if stat.ephemeral_owner == 0 { Ends::Never } else { Ends::Session });
     if stat.ephemeral_owner == 0 {
         // Nothing will ever delete it by itself: whoever looks must learn what to delete.
@@ -144,7 +155,13 @@ pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Hol
 }
 
 /// The same node as somebody who waits.
-pub(super) fn waiter(kind: Kind, child: &Child, data: &[u8], stat: &Stat, ahead: u32) -> Waiter {
+pub(super) fn waiter(
+    kind: Kind,
+    child: &Child,
+    data: Option<&[u8]>,
+    stat: &Stat,
+    ahead: u32,
+) -> Waiter {
     let holder = holder(kind, child, data, stat);
     Waiter {
         host: holder.host,
@@ -290,7 +307,7 @@ mod tests {
         let stands = holder(
             Kind::Lock,
             &child,
-            b"lockkeeper/2 anything",
+            Some(b"lockkeeper/2 anything"),
             &Stat { ephemeral_owner: 1, ..Stat::default() },
         );
         let label = stands.label.unwrap();

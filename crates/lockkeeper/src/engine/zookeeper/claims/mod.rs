@@ -51,6 +51,8 @@ pub(super) enum Step {
     StoreLimit,
     Own(String),
     Watch(String),
+    /// Watches a node whose data this user may not read.
+    WatchUnread(String),
     Peek(String),
     /// Reads a node whose maker may not wait for ours.
     Beside(String),

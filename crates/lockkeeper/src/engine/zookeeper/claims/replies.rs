@@ -114,7 +114,13 @@ impl State {
             }
             Step::Before { nodes, tries } => return self.number(id, nodes, tries, result),
             Step::Number { nodes, tries } => return self.numbered(id, nodes, tries, result),
-            Step::Watch(name) => {
+            // To watch a node needs no right to read it: that it exists is told to everybody.
+            Step::Watch(name) if result == Err(Code::NO_AUTH) => {
+                let path = format!("{}/{name}", entry.dir);
+                let ticket = Ticket::Claim(id, Step::WatchUnread(name));
+                return self.send(&Request::Exists { path, watch: true }, ticket);
+            }
+            Step::Watch(name) | Step::WatchUnread(name) => {
                 let path = format!("{}/{name}", entry.dir);
                 if result.is_err() {
                     self.forget_target(&path, id);
@@ -161,13 +167,16 @@ impl State {
     fn look_at(&mut self, id: ClaimId, name: &str, result: Result<Reply, Code>) -> Seen {
         let Some(entry) = self.claims.get_mut(&id) else { return Seen::Gone };
         let (seen, holder) = match result {
-            Ok(Reply::Data(_, stat)) if stat.is_directory() => (Seen::NoContender, None),
-            Ok(Reply::Data(data, stat)) => {
+            Ok(Reply::Data(_, stat) | Reply::Stat(stat)) if stat.is_directory() => {
+                (Seen::NoContender, None)
+            }
+            Ok(reply @ (Reply::Data(_, stat) | Reply::Stat(stat))) => {
+                let data = if let Reply::Data(data, _) = &reply { Some(&**data) } else { None };
                 let child = contenders(&self.options, entry.claim.kind, &[name.to_owned()])
                     .ok()
                     .and_then(|mut all| all.pop());
                 let holder = child
-                    .map(|child| Box::new(record::holder(entry.claim.kind, &child, &data, &stat)));
+                    .map(|child| Box::new(record::holder(entry.claim.kind, &child, data, &stat)));
                 (Seen::Here(stat.mzxid), holder)
             }
             Err(Code::NO_NODE) => (Seen::Gone, None),

@@ -7,6 +7,7 @@ use crate::ErrorKind;
 use crate::engine::dial::names;
 use crate::engine::zookeeper::errors::PLACES_MAX;
 use crate::engine::zookeeper::options::Acl;
+use crate::words::token::Token;
 
 async fn create_with(admin: &Client, path: &str, acl: &str) {
     let acl = Acl::parse_all(acl).unwrap();
@@ -462,5 +463,62 @@ fn z6_numbers_are_compared_in_the_order_in_which_they_were_counted_and_not_as_te
         assert_eq!(line.holder.and_then(|h| h.label).as_deref(), Some("them"));
         one.delete(&before).await;
         one.granted(a.id).await;
+    });
+}
+
+#[test]
+fn n1_who_may_not_be_read_holds_all_the_same_is_waited_for_and_can_be_forced_out() {
+    run(async {
+        let place = Place::new().await;
+        let alice = place.client_with("auth=digest:alice:pw&acl=auth::cdrwa").await;
+        let (one, two) = (place.client().await, place.client().await);
+        // The directory is everybody's, the node in it hers alone.
+        let opener = claim("x");
+        one.lock(&opener).await;
+        one.release(&opener).await;
+        let (a, b, c) = (claim("x"), claim("x"), claim("x"));
+        let granted = alice.lock(&a).await;
+
+        let Attempt::InLine(line) = one.join(&b).await else { panic!("alice holds it") };
+        let holder = line.holder.expect("the place in line tells that somebody holds it");
+        assert!(holder.label.is_some_and(|label| label.contains("may not read")));
+        for entry in [two.read(Kind::Lock, "x").await, two.list("x").await.remove(0)] {
+            let [holder] = &*entry.holders else { panic!("{entry:?}") };
+            assert_eq!(holder.token, Token::of(number(&granted), 0), "{entry:?}");
+            assert!(holder.claim.is_none() && holder.since.is_some(), "{entry:?}");
+            assert_eq!(entry.waiters.len(), 1, "{entry:?}");
+        }
+
+        assert!(one.is_quiet_about(b.id));
+        alice.release(&a).await;
+        // Nobody looks again in this test: what tells it is the watch on her node.
+        one.granted(b.id).await;
+        one.release(&b).await;
+
+        alice.lock(&c).await;
+        let shown = two.read(Kind::Lock, "x").await.holders;
+        let force = Change::Force(Kind::Lock, Name::new("x").unwrap(), shown);
+        let taken = answer(two.engine.write(&force)).await.unwrap();
+        assert!(taken, "what was shown is what is taken away");
+        assert!(two.read(Kind::Lock, "x").await.holders.is_empty());
+        assert!(matches!(alice.lost(c.id).await, Lost::TakenAway), "and its holder is told");
+    });
+}
+
+#[test]
+fn n1_a_directory_that_may_not_be_listed_keeps_no_other_name_from_being_listed() {
+    run(async {
+        let place = Place::new().await;
+        let admin = place.client_with("auth=digest:root:pw").await;
+        let one = place.client().await;
+        create_with(&admin, &admin.path("closed"), "auth::cdrwa").await;
+        let a = claim("open");
+        one.lock(&a).await;
+        let mut listed = one.list("").await;
+        listed.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
+        let [closed, open] = &*listed else { panic!("{listed:?}") };
+        assert_eq!((closed.name.as_str(), open.name.as_str()), ("closed", "open"));
+        assert_eq!(closed.readable().unwrap_err().kind(), ErrorKind::Refused);
+        assert_eq!(open.holders.len(), 1);
     });
 }
