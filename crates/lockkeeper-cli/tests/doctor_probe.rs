@@ -87,6 +87,18 @@ fn c5_doctor_takes_a_lock_and_says_what_keeps_redis_from_giving_one() {
             && words.contains("+@pubsub"),
         "{words}"
     );
+    // What waiting needs is another thing in each layout (B8).
+    for (layout, denied, id) in [
+        ("plain", "-client|tracking", "tracking-refused"),
+        ("redisson", "-subscribe", "subscribe-refused"),
+    ] {
+        let url = |rules: &[&str]| format!("{}?layout={layout}", user(rules));
+        let all = ids(&doctor(&url(&["~*", "&*", "+@all"]), &["--json"]));
+        assert!(!all.contains(&id.to_owned()), "{layout}: {all:?}");
+        let ran = doctor(&url(&["~*", "&*", "+@all", denied]), &["--json"]);
+        assert!(ran.code == 1 && ids(&ran).contains(&id.to_owned()), "{layout}: {ran:?}");
+        assert!(ran.out.contains("ACL SETUSER ann"), "{layout}: {ran:?}");
+    }
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     refuses(&server.url(), &["out of memory (maxmemory)"]);
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);

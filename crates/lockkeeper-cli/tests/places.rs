@@ -254,6 +254,35 @@ fn c10_a_home_config_that_cannot_be_read_stops_nobody_who_names_the_engine() {
 }
 
 #[test]
+fn a_configuration_file_that_is_a_pipe_is_refused_and_never_waited_for() {
+    let place = open_place();
+    let file = write_config(&place, "");
+    std::fs::remove_file(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let home = place.text("home");
+    let mut command = with_only(&place, common::PROGRAM, &[("HOME", &home)]);
+    says(&finish(command.args(["run", "x", "--", "true"])), 64, &["config.toml", "is a pipe"]);
+}
+
+#[test]
+fn b12_root_makes_no_directories_in_the_home_of_another_user() {
+    let place = open_place();
+    let home = place.path("home");
+    std::os::unix::fs::chown(&home, Some(STRANGER), Some(STRANGER)).unwrap();
+    let home = place.text("home");
+    let run = || {
+        let mut command = with_only(&place, common::PROGRAM, &[("HOME", &home)]);
+        finish(command.args(["run", "x", "--", "true"]))
+    };
+    says(&run(), 69, &["belongs to user 30001", "LOCKKEEPER_DIR"]);
+    assert!(!place.path("home/.local").exists());
+    // Where that user's is there, it is used as before.
+    let its_own = as_stranger(&place, &[("HOME", &home)], &["run", "x", "--", "true"]);
+    says(&its_own, 0, &[]);
+    says(&run(), 0, &[]);
+}
+
+#[test]
 fn c10_a_directory_that_cannot_be_made_is_refused_with_what_is_true() {
     let place = open_place();
     let home = place.text("home");

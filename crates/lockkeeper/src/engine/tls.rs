@@ -113,9 +113,9 @@ pub(crate) async fn shake_hands(
             return Error::new(ErrorKind::Refused, text);
         }
         if text.contains("certificate") {
+            let what_to_do = advice(&text);
             let text = format!(
-                "the certificate of the server at {at} is not accepted: {text}; \
-                 name its authority with tls_ca=FILE, or its name with tls_name="
+                "the certificate of the server at {at} is not accepted: {text}; {what_to_do}"
             );
             return Error::new(ErrorKind::Refused, text);
         }
@@ -124,6 +124,23 @@ pub(crate) async fn shake_hands(
             format!("the server at {at} cannot be reached: TLS: {text}"),
         )
     })
+}
+
+/// What to do about a certificate that is not accepted for this reason.
+fn advice(reason: &str) -> &'static str {
+    const ADVICE: [(&str, &str); 5] = [
+        (
+            "CaUsedAsEndEntity",
+            "it is an authority's own, as openssl req -x509 makes them: make one \
+          with -addext basicConstraints=critical,CA:FALSE",
+        ),
+        ("expired", "renew it, or set this machine's clock right"),
+        ("not valid yet", "set this machine's clock right"),
+        ("not valid for name", "write a name that stands in it, or give that with tls_name="),
+        ("revoked", "renew it"),
+    ];
+    let known = ADVICE.iter().find(|(word, _)| reason.contains(word));
+    known.map_or("name its authority with tls_ca=FILE", |(_, advice)| advice)
 }
 
 fn config(tls: &Tls) -> Result<ClientConfig> {
@@ -169,4 +186,29 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
     read.map_err(|e| wrong(format!("{}: {e}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio_rustls::rustls::CertificateError as Wrong;
+    use tokio_rustls::rustls::pki_types::UnixTime;
+
+    use super::*;
+
+    #[test]
+    fn b13_the_advice_about_a_certificate_is_about_what_is_wrong_with_it() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let expected = ServerName::try_from("a").unwrap();
+        for (wrong, word) in [
+            (Wrong::ExpiredContext { time: at(2), not_after: at(1) }, "renew"),
+            (Wrong::NotValidYetContext { time: at(1), not_before: at(2) }, "clock"),
+            (Wrong::NotValidForNameContext { expected, presented: Vec::new() }, "tls_name="),
+            (Wrong::UnknownIssuer, "tls_ca="),
+        ] {
+            let text = tokio_rustls::rustls::Error::InvalidCertificate(wrong).to_string();
+            assert!(text.contains("certificate") && advice(&text).contains(word), "{text}");
+        }
+    }
 }

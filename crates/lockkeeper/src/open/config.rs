@@ -1,7 +1,10 @@
 //! Where the choice of engine comes from, the same for the library and the command line.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
 
 use crate::open::home;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -122,15 +125,20 @@ impl Config {
         let refused = |e: &std::io::Error| {
             Error::new(ErrorKind::Refused, format!("{} cannot be read: {e}", shown(path)))
         };
-        let mut file = match std::fs::File::open(path) {
+        // A pipe would be waited for.
+        let no_wait = OFlag::O_NONBLOCK.bits();
+        let mut file = match std::fs::File::options().read(true).custom_flags(no_wait).open(path) {
             Ok(file) => file,
             Err(e) if matches!(e.kind(), NotFound | NotADirectory) => return Ok(()),
             Err(e) => return Err(refused(&e)),
         };
+        let about = file.metadata().map_err(|e| refused(&e))?;
+        if about.file_type().is_fifo() {
+            return Err(refused(&std::io::Error::other("it is a pipe, and no file")));
+        }
         let mut text = String::new();
         std::io::Read::read_to_string(&mut file, &mut text).map_err(|e| refused(&e))?;
         self.files.push((path.to_owned(), parse(path, &text)?));
-        let about = file.metadata().map_err(|e| refused(&e))?;
         // Whoever may write its directory may put another in its place.
         let directory = path.parent().and_then(|dir| Some((dir, std::fs::metadata(dir).ok()?)));
         let warning = writable(path, &about)
@@ -171,7 +179,8 @@ fn parse(file: &Path, text: &str) -> Result<Settings> {
         Error::new(ErrorKind::InvalidArgument, format!("{}, line {}, {what}", shown(file), at + 1))
     };
     let mut found = Settings::new();
-    for (at, line) in text.lines().enumerate() {
+    // Editors on other systems begin a file with the mark of its byte order.
+    for (at, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -183,7 +192,9 @@ fn parse(file: &Path, text: &str) -> Result<Settings> {
             key.ok_or_else(|| wrong(at, "has an unknown key: the keys are url and require"))?;
         let value =
             unquote(value.trim()).ok_or_else(|| wrong(at, "needs its value in double quotes"))?;
-        found.insert(key, value);
+        if found.insert(key, value).is_some() {
+            return Err(wrong(at, &format!("gives `{key}` a second time: leave one out")));
+        }
     }
     Ok(found)
 }
@@ -233,7 +244,12 @@ mod tests {
             lookup("# for five hosts\nurl = \"redis://a:1\"  # here\nrequire = \"fenced\"\n")
                 .unwrap();
         assert_eq!((found["url"].as_str(), found["require"].as_str()), ("redis://a:1", "fenced"));
-        for wrong in ["uri = \"x\"", "url = x", "url"] {
+        let marked = lookup("\u{feff}url = \"redis://a\"\n").unwrap();
+        assert_eq!(marked["url"], "redis://a", "a mark of the byte order says nothing");
+        // Which of two is meant is not known (B11).
+        let twice = "url = \"redis://a\"\nurl = \"redis://a\"\n";
+        assert!(lookup(twice).unwrap_err().message().contains("line 2, gives `url` a second time"));
+        for wrong in ["uri = \"x\"", "url = x", "url", twice] {
             assert_eq!(lookup(wrong).unwrap_err().kind(), ErrorKind::InvalidArgument, "{wrong}");
         }
     }

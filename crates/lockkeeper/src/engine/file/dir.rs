@@ -126,11 +126,24 @@ fn make(path: &Path) -> Result<()> {
 /// Makes the user's state directory, which a fresh account does not have, in a home that is there;
 /// no other missing one.
 fn make_above(path: &Path) -> Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
     let above = path.parent().unwrap_or(path);
     let state =
         crate::open::home::state_home().filter(|(state, base)| state == above && base.is_dir());
-    if let Some((state, _)) = state {
+    if let Some((state, base)) = state {
+        let owner = std::fs::metadata(&base).map_or(0, |about| about.uid());
+        if nix::unistd::geteuid().is_root() && owner != 0 {
+            return Err(Error::new(
+                ErrorKind::Refused,
+                format!(
+                    "the state directory {} is not made, because {} belongs to user {owner}, who \
+                     could not use what root makes there: give root a HOME of its own, or set \
+                     LOCKKEEPER_DIR",
+                    shown(&state),
+                    shown(&base)
+                ),
+            ));
+        }
         // Its permissions are the XDG specification's.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&state);
         return made.map_err(|e| {

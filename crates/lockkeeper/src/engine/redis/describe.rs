@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::errors;
-use super::options::RedisOptions;
+use super::options::{Layout, RedisOptions};
 use super::resp::Value;
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -37,6 +37,8 @@ pub(in crate::engine) struct Facts {
     pub(in crate::engine) read_at_us: u64,
     /// Our reading from after it had told for how long it is up.
     pub(in crate::engine) heard: Ticks,
+    /// It refused to tell us of keys that others change.
+    pub(in crate::engine) deaf: bool,
 }
 
 impl Facts {
@@ -92,6 +94,7 @@ impl Facts {
             time: None,
             read_at_us: 0,
             heard: Ticks::default(),
+            deaf: false,
         }
     }
 
@@ -222,6 +225,10 @@ impl Facts {
                  allow +config|get"
                     .into(),
             );
+        }
+        if self.deaf && options.layout == Layout::Plain {
+            let Warning { id, text } = errors::untold(options);
+            warn(id, text);
         }
         if options.ttl < Duration::from_secs(1) {
             warn(

@@ -401,6 +401,23 @@ pub(in crate::engine) fn unheard(options: &RedisOptions) -> Warning {
     Warning { id: "publish-refused", text }
 }
 
+/// Who waits for a key that any program may delete is not told of that.
+pub(in crate::engine) fn untold(options: &RedisOptions) -> Warning {
+    let text = format!(
+        "{} may not have CLIENT TRACKING, so a waiter is not woken and finds a free lock up to \
+         5 s late: {}",
+        who(options),
+        rule(options)
+    );
+    Warning { id: "tracking-refused", text }
+}
+
+/// Whoever waits cannot listen, and ends with that error.
+pub(in crate::engine) fn listens_to_nobody(error: &Error) -> Warning {
+    let text = format!("locks can be had here, and nobody can wait for one: {}", error.message());
+    Warning { id: "subscribe-refused", text }
+}
+
 /// The rule that lets a user do all that a layout needs.
 fn rule(options: &RedisOptions) -> String {
     let user = options.user.as_deref().unwrap_or("default");

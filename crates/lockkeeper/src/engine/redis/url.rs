@@ -138,20 +138,25 @@ pub(in crate::engine) fn namespace(url: &mut EngineUrl, options: &mut RedisOptio
 /// # Errors
 /// `InvalidArgument`.
 pub(in crate::engine) fn db(url: &mut EngineUrl) -> Result<u32> {
-    if let Some(db) = url.take_number("db", 0..=u64::from(u32::MAX))? {
-        return Ok(u32::try_from(db).unwrap_or(0));
-    }
+    let option = url.take_number("db", 0..=u64::from(u32::MAX))?;
+    let option = option.map(|db| u32::try_from(db).unwrap_or(0));
     let path = std::mem::take(&mut url.path);
     let digits = path.strip_prefix('/').unwrap_or(&path);
     if digits.is_empty() {
-        return Ok(0);
+        return Ok(option.unwrap_or(0));
     }
-    digits.parse().map_err(|_| {
+    let db = digits.parse().map_err(|_| {
         wrong(format!(
             "the path of a {0}: URL is a database number, as in {0}://host/3, not {digits:?}",
             url.scheme
         ))
-    })
+    })?;
+    match option.filter(|option| *option != db) {
+        Some(other) => Err(wrong(format!(
+            "the path names database {db}, and db= names {other}: leave one out"
+        ))),
+        None => Ok(db),
+    }
 }
 
 /// The database as canonical names have it: in the path, and beside a socket's path in the option.
@@ -277,6 +282,10 @@ mod tests {
             parse("redis+unix:///run/r.sock?db=2").unwrap().address,
             Address::Unix("/run/r.sock".into())
         );
+        // Which of two databases is meant is not known (B11).
+        let twice = parse("redis://h/1?db=2").unwrap_err();
+        assert!(twice.message().contains("database 1") && twice.message().contains("names 2"));
+        assert_eq!(parse("redis://h/2?db=2").unwrap().db, 2);
         let plain = parse("redis://h?layout=plain&key=redlock:{name}&value=guid").unwrap();
         assert_eq!(
             (plain.layout, plain.key.as_str(), plain.value),

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::inspect::{ends, shown};
 use super::{Entry, Foreign, LOOK, Phase, Request, State};
 use crate::engine::redis::client::node::Node;
 use crate::engine::redis::dialect::unsupported;
 use crate::engine::redis::errors;
 use crate::engine::redis::opened::{Acquires, Releases};
-use crate::engine::redis::pipe::Broken;
+use crate::engine::redis::pipe::{Broken, Outcome};
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::Call;
 use crate::engine::redis::wire::{Answered, Started};
@@ -395,15 +397,18 @@ impl Foreign {
             // this moment.
             self.links.main.subscribe(&channel, &key)
         };
-        match subscribed {
-            Some(answer) => match answer.await {
-                Ok(Ok((_, Value::Error(text)))) => {
-                    Err(errors::server(&self.links.options, "SUBSCRIBE", &text))
-                }
-                // A connection that broke subscribes again when it is back.
-                _ => Ok(()),
-            },
-            None => Ok(()),
+        self.heard(subscribed).await
+    }
+
+    /// Whether the server lets us listen.
+    pub(super) async fn heard(&self, subscribed: Option<oneshot::Receiver<Outcome>>) -> Result<()> {
+        let Some(answer) = subscribed else { return Ok(()) };
+        match answer.await {
+            Ok(Ok((_, Value::Error(text)))) => {
+                Err(errors::server(&self.links.options, "SUBSCRIBE", &text))
+            }
+            // A connection that broke subscribes again when it is back.
+            _ => Ok(()),
         }
     }
 

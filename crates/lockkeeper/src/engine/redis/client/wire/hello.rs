@@ -100,17 +100,15 @@ impl Link {
                 value => values.push(value),
             }
         }
-        if tracks.is_some() {
-            // Where it is denied, waiters look when the lease ends, and watchers every five
-            // seconds.
-            values.pop();
-        }
+        // Where it is denied, waiters look when the lease ends, and watchers every five seconds.
+        let tracks = tracks.and_then(|_| values.pop());
         let marker = options.marker.as_ref().and_then(|_| values.pop());
         // Where it is denied, only a server that is no node at all is known for a stranger.
         let id = options.scattered().then(|| values.pop()).flatten();
         let fsync = values.pop().unwrap_or(Value::Nil);
         let info = values.pop().unwrap_or(Value::Nil);
         let mut facts = Facts::read(&greeting, &info, &fsync);
+        facts.deaf = matches!(tracks, Some(Value::Error(_)));
         if let Some([seconds, micros]) = values.pop().as_ref().map(Value::items)
             && let (Some(seconds), Some(micros)) = (seconds.unsigned(), micros.unsigned())
         {
