@@ -22,12 +22,6 @@ pub(super) trait Dialect: Send + Sync + 'static {
     /// Takes away what it cannot do.
     fn describe(&self, description: &mut Description);
 
-    /// Whether whoever asks first has the lock, waiting or not: then a process lets others pass
-    /// after a while.
-    fn stands_back(&self) -> bool {
-        false
-    }
-
     /// What a claim is there.
     ///
     /// # Errors

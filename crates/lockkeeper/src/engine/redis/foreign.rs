@@ -10,7 +10,7 @@ mod inspect;
 mod pausing;
 mod release;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ struct State {
     channels: BTreeMap<String, usize>,
     /// Keys that nobody else asks for, as far as was seen, and until when that counts.
     alone: BTreeMap<String, Ticks>,
+    /// What this process gave back last.
+    left: VecDeque<pausing::Left>,
 }
 
 struct Entry {
@@ -152,7 +154,8 @@ impl Foreign {
         let mut state = self.state();
         let mut woken = Vec::new();
         for (id, entry) in &mut state.claims {
-            if entry.phase != Phase::Held && about(&entry.terms) && !entry.lets_pass() {
+            if entry.phase != Phase::Held && about(&entry.terms) {
+                entry.is_overtaken();
                 entry.woken = entry.phase == Phase::Asked;
                 if !entry.woken {
                     woken.push(*id);

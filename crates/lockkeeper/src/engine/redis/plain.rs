@@ -73,10 +73,6 @@ impl Dialect for Plain {
         );
     }
 
-    fn stands_back(&self) -> bool {
-        true
-    }
-
     fn terms(&self, claim: &Claim) -> Result<Terms> {
         if claim.mode != Mode::Exclusive {
             return Err(unsupported(format!(

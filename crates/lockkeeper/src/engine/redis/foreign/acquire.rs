@@ -63,8 +63,12 @@ impl Acquires for Foreign {
                 "this layout cannot convert a hold: use layout=native",
             )));
         }
+        let is_new = !self.state().claims.contains_key(&claim.id);
         if let Err(error) = self.enter(claim, how) {
             return Answer::Now(Attempt::Failed(error));
+        }
+        if let Some(answer) = is_new.then(|| self.comes_back(claim, how)).flatten() {
+            return answer;
         }
         let now = self.links.context.clock.now();
         if let Some(until) = self.stands_back_until(claim, now) {

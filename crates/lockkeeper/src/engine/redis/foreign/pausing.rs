@@ -1,17 +1,19 @@
 //! Letting others pass, in a layout without a line.
 //!
 //! There whoever asks first has the lock, and that is the process that asks in the message with
-//! which it gives back. So one that has had the lock for [`RUN`], hold upon hold, stands back for
-//! [`PAUSE`] before it competes again. It watches the key meanwhile: where nobody took it, nobody
-//! competes, and the process does without for [`ALONE`].
+//! which it gives back, or right behind it. So one that has had the lock for [`RUN`], hold upon
+//! hold, stands back from it until somebody else has it, for [`PAUSE`] at most. Where nobody took
+//! it, nobody competes, and the process does without for [`ALONE`]. Where waiters listen to a
+//! channel, the release tells whether anybody did, and without one nobody stands back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Entry, Foreign, LOOK, Phase, State};
-use crate::engine::redis::opened::Acquires;
-use crate::engine::{Answer, Attempt, Line, Place};
-use crate::words::claim::Claim;
+use crate::engine::redis::dialect::Terms;
+use crate::engine::redis::opened::{Acquires as _, Releases as _};
+use crate::engine::{Answer, Attempt, End, Line, Place};
+use crate::words::claim::{Claim, Mode};
 use crate::words::clock::Ticks;
 use crate::words::id::{ClaimId, HoldId};
 
@@ -22,24 +24,41 @@ pub(super) const RUN: Duration = Duration::from_millis(50);
 /// For how long it stands back: what a waiter leaves between two looks at least (R10).
 pub(super) const PAUSE: Duration = LOOK.0;
 
-/// For how long a process that nobody competed with does not stand back.
-pub(super) const ALONE: Duration = Duration::from_millis(2500);
+/// For how long a process that nobody competed with does not stand back: then standing back costs
+/// it less than a twentieth of its time.
+pub(super) const ALONE: Duration = Duration::from_secs(5);
+
+/// How many of the locks that were given back last are remembered (R13).
+const LEFT_MAX: usize = 64;
 
 /// A claim that does not compete yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pause {
     until: Ticks,
-    /// Somebody else had the lock meanwhile, or it is not known that nobody had.
+    /// It is not known that nobody else had the lock meanwhile.
     taken: bool,
 }
 
+/// A lock that this process gave back.
+pub(super) struct Left {
+    terms: Arc<Terms>,
+    at: Ticks,
+    /// Until when the process had it, hold upon hold, before it lets others pass.
+    run_until: Option<Ticks>,
+    /// Whether anybody heard of it, where the layout publishes and the answer was read.
+    heard: bool,
+}
+
 impl Entry {
-    /// Its key changed. Whether that is news to a claim that stands back only in so far as somebody
-    /// competes.
-    pub(super) fn lets_pass(&mut self) -> bool {
-        let Some(pause) = &mut self.pause else { return false };
-        pause.taken = true;
-        self.phase == Phase::Waiting
+    /// There is one lock and no line.
+    fn goes_to_whoever_asks(&self) -> bool {
+        !self.terms.has_line && !matches!(self.mode, Mode::Permits { .. })
+    }
+
+    /// Somebody else has had the lock that it stands back from: from here on it waits like any
+    /// other.
+    pub(super) fn is_overtaken(&mut self) {
+        self.pause = None;
     }
 
     /// It has the lock from now on; whether the process let others pass before, and nobody came.
@@ -67,38 +86,111 @@ impl State {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         (entry.pause, entry.run_until) = (None, None);
         self.alone.remove(&entry.terms.key);
+        self.left.retain(|left| left.terms.key != entry.terms.key);
+    }
+
+    /// Whether others are to pass before the process asks again for a lock that it had until then.
+    fn others_first(&self, now: Ticks, key: &str, run_until: Option<Ticks>, may_be: bool) -> bool {
+        let until = run_until.max(self.alone.get(key).copied());
+        may_be && until.is_some_and(|until| until <= now)
     }
 }
 
 impl Foreign {
-    /// When the process has to stand back from a lock that it has, if the layout has no line.
-    pub(super) fn run_until(&self, hold: Option<&HoldId>) -> Option<Ticks> {
-        let hold = hold.filter(|_| self.dialect.stands_back())?;
-        let state = self.state();
-        let entry = state.claims.get(hold)?;
-        entry.run_until.max(state.alone.get(&entry.terms.key).copied())
+    /// Whether anybody may want this lock, after who heard of its release.
+    fn may_be_wanted(&self, terms: &Terms, heard: bool) -> bool {
+        // A cluster's node counts those that listen at it alone, and nobody knows who polls a key
+        // without a channel.
+        heard || terms.channel.is_none() || self.links.options.scattered()
     }
 
-    /// Asks for the lock that was just given back, at once or after a pause.
+    /// A hold is about to be given back, and whoever asks for the lock soon after goes on with its
+    /// run; answers whether others are to pass first, and how long that run is.
+    pub(super) fn leaves(&self, hold: HoldId) -> (bool, Option<Ticks>) {
+        let now = self.links.context.clock.now();
+        let mut state = self.state();
+        let Some(entry) = state.claims.get(&hold).filter(|entry| entry.goes_to_whoever_asks())
+        else {
+            return (false, None);
+        };
+        let (terms, run_until) = (entry.terms.clone(), entry.run_until);
+        let known = state.left.iter().position(|left| left.terms.key == terms.key);
+        let heard = known.and_then(|at| state.left.remove(at)).is_some_and(|left| left.heard);
+        if state.left.len() == LEFT_MAX {
+            state.left.pop_front();
+        }
+        state.left.push_back(Left { terms: terms.clone(), at: now, run_until, heard });
+        (
+            state.others_first(now, &terms.key, run_until, self.may_be_wanted(&terms, heard)),
+            run_until,
+        )
+    }
+
+    /// How a release ended, and how many heard of it where that was told.
+    pub(super) fn has_left(&self, terms: &Terms, end: &End, heard: Option<u64>) {
+        let mut state = self.state();
+        if matches!(end, End::Freed) {
+            let left = state.left.iter_mut().find(|left| left.terms.key == terms.key);
+            if let (Some(left), Some(heard)) = (left, heard) {
+                left.heard = heard > 0;
+            }
+        } else {
+            state.left.retain(|left| left.terms.key != terms.key);
+        }
+    }
+
+    /// Asks for the lock that is being given back, at once or after a pause.
     pub(super) fn ask_again(
         self: &Arc<Self>,
         claim: &Claim,
-        run_until: Option<Ticks>,
+        (others_first, run_until): (bool, Option<Ticks>),
     ) -> Answer<Attempt> {
-        let now = self.links.context.clock.now();
-        if run_until.is_none_or(|until| now < until) {
-            return match self.enter(claim, Line::Join) {
-                Ok(()) => {
-                    self.change_entry(claim, |entry| entry.run_until = run_until);
-                    self.ask(claim, Line::Join, None)
-                }
-                Err(error) => Answer::Now(Attempt::Failed(error)),
-            };
+        if let Err(error) = self.enter(claim, Line::Join) {
+            return Answer::Now(Attempt::Failed(error));
         }
-        let call = match self
-            .enter(claim, Line::Join)
-            .and_then(|()| self.dialect.inspect(claim.kind, &claim.name))
-        {
+        if others_first {
+            return self.stand_back(claim);
+        }
+        self.change_entry(claim, |entry| entry.run_until = run_until);
+        self.ask(claim, Line::Join, None)
+    }
+
+    /// A claim that was not known before comes right behind the release of the same lock by this
+    /// process: the answer to it, where others are to pass first.
+    pub(super) fn comes_back(
+        self: &Arc<Self>,
+        claim: &Claim,
+        how: Line,
+    ) -> Option<Answer<Attempt>> {
+        let now = self.links.context.clock.now();
+        let mut state = self.state();
+        let terms = state.claims.get(&claim.id)?.terms.clone();
+        let left = state.left.iter().find(|left| left.terms.key == terms.key)?;
+        if now.since(left.at) >= PAUSE {
+            return None;
+        }
+        let (run_until, heard) = (left.run_until, left.heard);
+        let may_be = self.may_be_wanted(&terms, heard);
+        if !state.others_first(now, &terms.key, run_until, may_be) {
+            state.claims.get_mut(&claim.id)?.run_until = run_until;
+            return None;
+        }
+        drop(state);
+        match how {
+            Line::Join => Some(self.stand_back(claim)),
+            // Whoever heard of it comes first; on a guess no free lock is refused.
+            Line::Try if heard => {
+                self.forget(claim.id);
+                Some(Answer::Now(Attempt::Busy(None)))
+            }
+            Line::Try => None,
+        }
+    }
+
+    /// Lets others pass before a claim competes.
+    fn stand_back(self: &Arc<Self>, claim: &Claim) -> Answer<Attempt> {
+        let now = self.links.context.clock.now();
+        let call = match self.dialect.inspect(claim.kind, &claim.name) {
             Ok(call) => call,
             Err(error) => return Answer::Now(Attempt::Failed(error)),
         };
@@ -126,10 +218,12 @@ impl Foreign {
                 }
             };
             let holders = seen.value.items().get(1);
-            if !holders.is_some_and(|holders| holders.items().is_empty()) {
-                foreign.change_entry(&claim, |entry| _ = entry.lets_pass());
+            let is_free = holders.is_some_and(|holders| holders.items().is_empty());
+            if !is_free {
+                foreign.change_entry(&claim, Entry::is_overtaken);
             }
-            Attempt::InLine(Place { ask_at: Some(until), ..Place::default() })
+            let ask_at = Some(if is_free { until } else { now });
+            Attempt::InLine(Place { ask_at, ..Place::default() })
         })
     }
 

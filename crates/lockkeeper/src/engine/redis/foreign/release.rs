@@ -92,18 +92,27 @@ impl Releases for Foreign {
     }
 
     fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
-        let run_until = self.run_until(holds.first());
+        let others_first: Vec<_> = holds.iter().map(|hold| self.leaves(*hold)).collect();
         let leaves: Vec<(HoldId, Option<Leave>)> =
             holds.iter().map(|hold| (*hold, self.leave(*hold))).collect();
         // Behind the release on the same connection, so after it on the server; where replicas are
         // waited for it may come before, and is woken by the release.
-        let again = again.map(|claim| self.ask_again(claim, run_until));
+        let others_first = others_first.first().copied().unwrap_or_default();
+        let again = again.map(|claim| self.ask_again(claim, others_first));
         let foreign = self.clone();
         Answer::later(async move {
             let mut ends = Vec::with_capacity(leaves.len());
             for (hold, leave) in leaves {
                 ends.push(match leave {
-                    Some(leave) => foreign.ended(hold, leave).await.0,
+                    Some(leave) => {
+                        let terms = foreign.state().claims.get(&hold).map(|e| e.terms.clone());
+                        let (end, answered) = foreign.ended(hold, leave).await;
+                        let heard = answered.and_then(|a| a.value.items().get(1)?.unsigned());
+                        if let Some(terms) = terms {
+                            foreign.has_left(&terms, &end, heard);
+                        }
+                        end
+                    }
                     None => End::NotOurs,
                 });
             }

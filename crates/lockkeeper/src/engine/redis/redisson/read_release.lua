@@ -20,5 +20,4 @@ if redis.call('HLEN', KEYS[1]) > 1 then
   if redis.call('HGET', KEYS[1], 'mode') == 'write' then return {'D'} end
 end
 redis.call('DEL', KEYS[1])
-wake(ARGV[2], '0')
-return {'D'}
+return {'D', wake(ARGV[2], '0')}

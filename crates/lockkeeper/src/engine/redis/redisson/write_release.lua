@@ -6,5 +6,4 @@ else
   redis.call('HSET', KEYS[1], 'mode', 'read')
 end
 -- Also when the writer goes on reading: other readers may come in now.
-wake(ARGV[2], '1')
-return {'D'}
+return {'D', wake(ARGV[2], '1')}
