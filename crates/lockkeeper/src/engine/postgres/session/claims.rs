@@ -227,6 +227,32 @@ impl Opened {
         }
     }
 
+    /// The connection on which a claim may be asked for; `None` where it has left meanwhile.
+    async fn connection_for(
+        self: &Arc<Self>,
+        entry: &Entry,
+        key: Key,
+        need: Need,
+    ) -> std::result::Result<Option<Arc<Connection>>, Stand> {
+        // What is left of an earlier connection may be granted it.
+        let connection = self.take(need).await.map_err(|error| {
+            if self.may_be_left(entry.claim.id) {
+                Stand::Unknown(error)
+            } else {
+                Stand::Failed(error)
+            }
+        })?;
+        if let Err(error) = self.settled(&connection).await {
+            self.free(&connection, key);
+            return Err(Stand::Failed(error));
+        }
+        if entry.has_left() {
+            self.free(&connection, key);
+            return Ok(None);
+        }
+        Ok(Some(connection))
+    }
+
     /// Tries; `None` where somebody has it and the claim waits.
     async fn try_once(
         self: &Arc<Self>,
@@ -235,20 +261,9 @@ impl Opened {
         line: Line,
     ) -> std::result::Result<Option<Stand>, Stand> {
         let id = entry.claim.id;
-        // What is left of an earlier connection may be granted it.
-        let unasked = |error| match self.may_be_left(id) {
-            true => Stand::Unknown(error),
-            false => Stand::Failed(error),
-        };
-        let connection = self.take(Need::Try(key, id)).await.map_err(unasked)?;
-        if let Err(error) = self.settled(&connection).await {
-            self.free(&connection, key);
-            return Err(Stand::Failed(error));
-        }
-        if entry.has_left() {
-            self.free(&connection, key);
+        let Some(connection) = self.connection_for(entry, key, Need::Try(key, id)).await? else {
             return Ok(Some(Stand::Left));
-        }
+        };
         // Before it is asked: what is left there may end meanwhile.
         let may_have_it = self.may_be_left(id);
         let since = self.context.clock.now();
@@ -285,19 +300,9 @@ impl Opened {
         told: &mut bool,
     ) -> std::result::Result<Option<Stand>, Stand> {
         let id = entry.claim.id;
-        let unasked = |error| match self.may_be_left(id) {
-            true => Stand::Unknown(error),
-            false => Stand::Failed(error),
-        };
-        let connection = self.take(Need::Wait(key, id)).await.map_err(unasked)?;
-        if let Err(error) = self.settled(&connection).await {
-            self.free(&connection, key);
-            return Err(Stand::Failed(error));
-        }
-        if entry.has_left() {
-            self.free(&connection, key);
+        let Some(connection) = self.connection_for(entry, key, Need::Wait(key, id)).await? else {
             return Ok(Some(Stand::Left));
-        }
+        };
         let mut waiting = pin!(connection.wait(key, entry.reads()));
         let mut outcome = self.until_granted(entry, &connection, key, waiting.as_mut(), told).await;
         if let Waited::Cancelled = outcome {
