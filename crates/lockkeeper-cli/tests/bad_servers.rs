@@ -52,6 +52,20 @@ fn a_password_that_is_missing_or_wrong_ends_with_69() {
 }
 
 #[test]
+fn w1_a_wait_that_ends_without_any_answer_names_the_server() {
+    // It accepts, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap();
+    for scheme in ["redis", "zk"] {
+        let place = Place::new();
+        let url = format!("{scheme}://{at}");
+        let ran = finish(&mut place.lk(["run", "a", "-w", "1s", "--url", &url, "--", "true"]));
+        assert_eq!((ran.code, ran.err.lines().count()), (69, 1), "{ran:?}");
+        assert!(ran.err.contains(&at.to_string()), "{ran:?}");
+    }
+}
+
+#[test]
 fn a_right_that_a_user_lacks_is_named_and_ends_with_69() {
     let server = RedisServer::start();
     let keys = ["~lockkeeper:*", "&lockkeeper:*", "+@all"];

@@ -31,6 +31,10 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     assert_eq!(young.code, 69, "{young:?}");
     let waits = "1m after a client first met it";
     assert!(young.err.contains("counts in") && young.err.contains(waits), "{young:?}");
+    // And whoever waits for less is told the reason, not that nobody answers (W1).
+    let waited = run(&place, &url, &["run", "nightly", "-w", "2s", "--", "true"]);
+    assert_eq!(waited.code, 69, "{waited:?}");
+    assert!(waited.err.contains("counts in") && waited.err.contains(&at[0]), "{waited:?}");
     // A minute goes by.
     clock.step(Clocks::Wall, Duration::from_secs(61)).unwrap();
     let ran = run(&place, &url, &["run", "nightly", "-w", "120s", "--", "true"]);

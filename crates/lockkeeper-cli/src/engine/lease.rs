@@ -16,7 +16,7 @@ use super::{Asking, Begun, Got, Holding, Outage, Release, Stage, Taker, Waiting}
 use crate::args::run::OnLost;
 use crate::failure::os_words;
 use crate::guardian::{
-    self, Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WORD, read,
+    self, Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WHY, WORD, read,
 };
 use crate::start::{Moment, moment};
 use crate::supervise::group::{self, Minded};
@@ -211,7 +211,7 @@ impl Hired {
                     ..Place::default()
                 };
             }
-            Tell::Silence => {}
+            Tell::Silence | Tell::Why(_) => {}
             Tell::Unreachable { silent_ms, why } => {
                 self.outages.push_back(Outage::Unreachable(Duration::from_millis(silent_ms), why));
             }
@@ -272,6 +272,18 @@ impl Waiting for Hired {
 
     fn outage(&mut self) -> Option<Outage> {
         self.outages.pop_front()
+    }
+
+    fn why(&mut self) -> Option<String> {
+        let until = moment() + SAYS_WITHIN;
+        self.guardian.line.send(WHY).ok()?;
+        while let Some(tell) = self.guardian.tells_until(until) {
+            match tell {
+                Tell::Why(why) => return why,
+                other => self.heard(other),
+            }
+        }
+        None
     }
 
     fn caution(&mut self) -> Option<Caution> {

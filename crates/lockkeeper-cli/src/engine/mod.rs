@@ -102,6 +102,11 @@ pub trait Waiting {
         None
     }
 
+    /// Why the engine does not answer, as far as it is known.
+    fn why(&mut self) -> Option<String> {
+        None
+    }
+
     /// The next thing beside the lock that was heard of.
     fn caution(&mut self) -> Option<Caution> {
         None

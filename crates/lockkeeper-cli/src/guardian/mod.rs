@@ -40,7 +40,7 @@ use self::noted::{Bell, Noted};
 pub use self::sheet::Sheet;
 use self::target::Target;
 use self::watch::Watch;
-pub use self::wire::{Care, Order, RELEASE, Release, Tell, WHO_HOLDS, announce};
+pub use self::wire::{Care, Order, RELEASE, Release, Tell, WHO_HOLDS, WHY, announce};
 use self::wire::{ErrorWord, place, read_started};
 use crate::failure::exit;
 use crate::kill_after::Lasts;
@@ -253,7 +253,11 @@ impl Guardian {
             if let Poll::Ready(value) = self.poll(future.as_mut()) {
                 return Some(value);
             }
-            while wanted && self.hear().is_some() {}
+            while wanted && let Some(message) = self.hear() {
+                if message == WHY {
+                    self.tell(&Tell::Why(None));
+                }
+            }
             let left = until.map(|until| until.saturating_sub(moment()));
             if wanted && self.gone.get() || left.is_some_and(|left| left.is_zero()) {
                 return None;
@@ -278,6 +282,10 @@ impl Guardian {
                 return Some(got);
             }
             while let Some(message) = self.hear() {
+                if message == WHY {
+                    let silence = locks.silence(self.order.kind(), &self.name);
+                    self.tell(&Tell::Why(silence.map(|(_, why)| why)));
+                }
                 if message == WHO_HOLDS && asking.is_none() {
                     let (locks, kind, name) = (locks.clone(), self.order.kind(), self.name.clone());
                     asking = Some(Box::pin(async move { locks.status(kind, &name).await }));

@@ -98,6 +98,8 @@ impl Order {
 
 /// What is asked of the guardian while it waits or holds: one letter.
 pub const WHO_HOLDS: &[u8] = b"?";
+/// Why the engine does not answer.
+pub const WHY: &[u8] = b"!";
 /// Gives the lock back.
 pub const RELEASE: &[u8] = b"R";
 /// A command's process, just before it becomes the command: this letter, whether it leads a group,
@@ -139,6 +141,8 @@ pub enum Tell {
     Silence,
     /// The engine has not answered for a while what was asked about the place.
     Unreachable { silent_ms: u64, why: String },
+    /// What the last question came to, if one that waits was not answered.
+    Why(Option<String>),
     /// It answers again.
     Reachable,
     /// Something beside the lock that its holder should know of.

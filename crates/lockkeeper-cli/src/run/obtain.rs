@@ -67,7 +67,7 @@ impl Ask<'_> {
             .map(|until| until.max(self.since + ONCE))
             .or(self.reach.map(|reach| self.since + reach));
         loop {
-            let error = match self.once(until, give_up, signals, words) {
+            let error = match self.once([until, give_up], before.as_ref(), signals, words) {
                 Ok(obtained) => return obtained,
                 Err(error) => error,
             };
@@ -76,10 +76,7 @@ impl Ask<'_> {
             let too_late = left.is_some_and(|left| left <= LAST);
             let passes = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Refused);
             if !passes || !error.is_temporary() || too_late {
-                // A try that the end of the time cut off does not say why; the one before it did.
-                let cut_off =
-                    error.kind() == ErrorKind::Unreachable && left == Some(Duration::ZERO);
-                return Obtained::Failed(before.filter(|_| cut_off).unwrap_or(error));
+                return Obtained::Failed(error);
             }
             words.detail(|| format!("{error}; trying again"));
             before = Some(error);
@@ -94,8 +91,8 @@ impl Ask<'_> {
 
     fn once(
         &self,
-        until: Option<Moment>,
-        give_up: Option<Moment>,
+        [until, give_up]: [Option<Moment>; 2],
+        before: Option<&Error>,
         signals: &Signals,
         words: &mut Words,
     ) -> Result<Obtained, Error> {
@@ -117,10 +114,11 @@ impl Ask<'_> {
             Begun::Now(got) => Ok(got.into()),
             // Who does not wait for the lock still waits for the engine's one answer.
             Begun::Waiting(waiting) if at_once => {
-                wait(waiting, [None, None], false, signals, words)
+                wait(waiting, [None, None], before, false, signals, words)
             }
             Begun::Waiting(waiting) => {
-                wait(waiting, [until, give_up], self.beside && until.is_none(), signals, words)
+                let in_vain = self.beside && until.is_none();
+                wait(waiting, [until, give_up], before, in_vain, signals, words)
             }
         }
     }
@@ -136,11 +134,12 @@ impl From<Got> for Obtained {
 }
 
 /// Waits for an answer: in line until the first instant, for an engine that says nothing until the
-/// second. `in_vain`: whoever is before us in line waits for an ancestor of ours, and that one
+/// second. `before` is what the try before this one came to. `in_vain`: whoever is before us in line waits for an ancestor of ours, and that one
 /// waits for us.
 fn wait(
     mut waiting: Box<dyn Waiting>,
     [until, give_up]: [Option<Moment>; 2],
+    before: Option<&Error>,
     in_vain: bool,
     signals: &Signals,
     words: &mut Words,
@@ -172,11 +171,10 @@ fn wait(
         let (now, end) = (moment(), if in_line { until } else { give_up });
         if end.is_some_and(|end| now >= end) {
             if !in_line || !waiting.is_reached() {
+                let why = waiting.why().map(|why| Error::new(ErrorKind::Unreachable, why));
                 words.wait_ends();
-                return Err(Error::new(
-                    ErrorKind::Unreachable,
-                    "the engine does not answer: check that it runs and can be reached",
-                ));
+                // A try that the end of the time cut off may not know why; the one before it did.
+                return Err(why.or(before.cloned()).unwrap_or_else(|| words.no_answer()));
             }
             let holder = waiting.place().holder;
             words.wait_ends();

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::engine::Place;
-use lockkeeper::{Holder, Mode, Token};
+use lockkeeper::{Error, ErrorKind, Holder, Mode, Token};
 
 use crate::choice::Choice;
 use crate::engine::{self, Outage};
@@ -73,6 +73,13 @@ impl Words {
     pub fn engine(&mut self, choice: &Choice) {
         choice.engine().clone_into(&mut self.engine);
         self.server = engine::canonical(choice);
+    }
+
+    /// An engine whose silence has no reason that is known.
+    pub fn no_answer(&self) -> Error {
+        let text =
+            format!("{} does not answer: check that it runs and can be reached", self.server);
+        Error::new(ErrorKind::Unreachable, text)
     }
 
     /// Says something that only -v wants to hear.

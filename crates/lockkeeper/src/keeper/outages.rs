@@ -17,6 +17,7 @@ use crate::protocol::line::Event;
 use crate::words::clock::Ticks;
 use crate::words::error::Error;
 use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
 
 /// When a silence is told, counted from its beginning.
 const TOLD_AFTER: [Duration; 4] = [
@@ -134,6 +135,28 @@ impl Keeper {
         let gone =
             || format!("{} does not answer: the connection broke", self.engine.describe().server);
         silence.why.as_ref().map_or_else(gone, |error| error.message().to_owned())
+    }
+
+    /// For how long the engine has said nothing about a claim, and why.
+    pub(super) fn silence(&self, claim: ClaimId) -> Option<(Duration, String)> {
+        if !self.claims.any_silent() {
+            return None;
+        }
+        let silence = self.claims.with(|maps| maps.outages.silent.get(&claim).cloned())?;
+        Some((self.clock.now().since(silence.since), self.why(&silence)))
+    }
+
+    /// The same of a name for which somebody waits.
+    pub(crate) fn silence_about(&self, kind: Kind, name: &Name) -> Option<(Duration, String)> {
+        let silent: Vec<ClaimId> = self.claims.with(|maps| {
+            let is_it = |silence: &Silence| {
+                let entry = silence.entry.upgrade();
+                entry.is_some_and(|entry| entry.kind == kind && entry.name == *name)
+            };
+            let about = maps.outages.silent.iter().filter(|(_, silence)| is_it(silence));
+            about.map(|(claim, _)| *claim).collect()
+        });
+        silent.into_iter().find_map(|claim| self.silence(claim))
     }
 
     /// The link is down: whatever waits is without an answer from now on.

@@ -232,6 +232,13 @@ impl Locks {
         self.write(&Change::Force(kind, name, holders.to_vec())).await
     }
 
+    /// For how long the engine has said nothing to this process about a name that it waits for, and
+    /// what the last question came to.
+    #[doc(hidden)]
+    pub fn silence(&self, kind: Kind, name: &Name) -> Option<(Duration, String)> {
+        self.keeper.silence_about(kind, name)
+    }
+
     /// Takes a lock of a name of its own, gives it back, and removes what that left: whether locks
     /// can be had here is then known, and not only that the engine answers. Answers what makes
     /// waiting worse.

@@ -167,6 +167,17 @@ impl Entry {
             Refusal::Unknown | Refusal::Answer => state.last_error.clone().unwrap_or_else(|| {
                 self.error(ErrorKind::Unknown, "the engine did not say whether it was granted")
             }),
+            // Who held it before nobody knows any more.
+            Refusal::TimedOut
+                if let Some((time, why)) =
+                    state.line.claim().and_then(|claim| self.keeper.silence(claim)) =>
+            {
+                let text = format!(
+                    "not obtained in time, and the engine has not answered for {}: {why}",
+                    spoken(time)
+                );
+                self.error(ErrorKind::TimedOut, text)
+            }
             Refusal::TimedOut | Refusal::BusyHere => {
                 let holder = self.local_holder(state).or_else(|| state.last_holder.clone());
                 self.timed_out(holder)

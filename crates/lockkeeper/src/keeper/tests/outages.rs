@@ -255,3 +255,33 @@ async fn an_upgrade_that_nobody_answers_in_time_says_what_a_lock_does() {
     let error = soon("its time is over", upgrade).await.map(drop).unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::Unreachable, "the reply was lost"));
 }
+
+#[tokio::test]
+async fn w7_a_timeout_during_a_silence_says_so_and_names_no_holder_of_before() {
+    let stub = Stub::default();
+    let holder = Some(Box::new(Holder { host: Some("web-3".into()), ..Holder::default() }));
+    of(&stub.attempts).push_back(Attempt::InLine(Place { holder, ..Place::default() }));
+    let (locks, stub, clock) = open(stub).await;
+    let mutex = locks.mutex("stock");
+    let wait = || Box::pin(mutex.lock().timeout(Duration::from_secs(2)).into_future());
+    let mut first = wait();
+    assert!(futures_poll(first.as_mut()).is_none());
+    clock.advance(Duration::from_secs(2));
+    let error = soon("its time is over", first).await.map(drop).unwrap_err();
+    assert!(error.kind() == ErrorKind::TimedOut && error.holder().is_some(), "{error}");
+
+    of(&stub.attempts).push_back(in_line());
+    let (mut second, mut third) = (wait(), wait());
+    assert!(futures_poll(second.as_mut()).is_none() && futures_poll(third.as_mut()).is_none());
+    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    until("the reason is asked for", || !of(&stub.rechecked).is_empty()).await;
+    until("it is known", || locks.silence(Kind::Lock, &Name::new("stock").unwrap()).is_some())
+        .await;
+    clock.advance(Duration::from_secs(2));
+    for late in [second, third] {
+        let error = soon("its time is over", late).await.map(drop).unwrap_err();
+        assert!(error.kind() == ErrorKind::TimedOut && error.holder().is_none(), "{error}");
+        let message = error.message();
+        assert!(message.contains("not answered for") && !message.contains("held by"), "{message}");
+    }
+}

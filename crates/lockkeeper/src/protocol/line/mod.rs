@@ -74,6 +74,11 @@ impl Line {
         self.standing.as_ref().filter(|s| s.phase == Phase::InLine).map(|s| s.ask.id)
     }
 
+    /// The claim with which the process asks, stands or leaves.
+    pub fn claim(&self) -> Option<ClaimId> {
+        self.standing.as_ref().map(|s| s.ask.id)
+    }
+
     /// Whether this claim is asked for again when the engine cannot be reached.
     pub fn waits_on(&self, id: ClaimId) -> bool {
         self.standing.as_ref().is_some_and(|s| s.ask.id == id && s.waits_on())
