@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, SFlag, fstat};
-use nix::unistd::{Uid, geteuid, mkdir};
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
+use nix::unistd::{Gid, Uid, fchown, geteuid, mkdir};
 
 use super::fork::Descriptor;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -126,33 +126,12 @@ fn make(path: &Path) -> Result<()> {
 /// Makes the user's state directory, which a fresh account does not have, in a home that is there;
 /// no other missing one.
 fn make_above(path: &Path) -> Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
     let above = path.parent().unwrap_or(path);
     let state =
         crate::open::home::state_home().filter(|(state, base)| state == above && base.is_dir());
     if let Some((state, base)) = state {
-        let owner = std::fs::metadata(&base).map_or(0, |about| about.uid());
-        if nix::unistd::geteuid().is_root() && owner != 0 {
-            return Err(Error::new(
-                ErrorKind::Refused,
-                format!(
-                    "the state directory {} is not made, because {} belongs to user {owner}, who \
-                     could not use what root makes there: give root a HOME of its own, or set \
-                     LOCKKEEPER_DIR",
-                    shown(&state),
-                    shown(&base)
-                ),
-            ));
-        }
-        // Its permissions are the XDG specification's.
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&state);
-        return made.map_err(|e| {
-            refused(
-                "make the state directory",
-                &state,
-                e.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
-            )
-        });
+        return make_state(&state, &base)
+            .map_err(|e| refused("make the state directory", &state, e));
     }
     let missing =
         path.ancestors().skip(1).take_while(|above| !above.exists()).last().unwrap_or(above);
@@ -165,6 +144,33 @@ fn make_above(path: &Path) -> Result<()> {
             shown(missing)
         ),
     ))
+}
+
+/// Makes what is missing of a state directory, with the permissions of the XDG specification. What
+/// root makes in the home of another user belongs to that user: programs of theirs use it, too.
+fn make_state(state: &Path, base: &Path) -> Result<(), Errno> {
+    const SEARCH: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+    let mut at = open(base, SEARCH, Mode::empty())?;
+    let home = fstat(&at)?;
+    let inside = state.strip_prefix(base).unwrap_or(state);
+    for part in inside.components() {
+        let is_made = match mkdirat(&at, part.as_os_str(), Mode::S_IRWXU) {
+            Ok(()) => true,
+            Err(Errno::EEXIST) => false,
+            Err(e) => return Err(e),
+        };
+        let follow = if is_made { OFlag::O_NOFOLLOW } else { OFlag::empty() };
+        let next = openat(&at, part.as_os_str(), SEARCH | follow, Mode::empty())?;
+        let (above, made) = (fstat(&at)?, fstat(&next)?);
+        // Nothing is given away that was there before: not to a user who moves things about, and
+        // not behind a link.
+        let is_fresh = is_made && made.st_nlink <= 2 && above.st_uid == home.st_uid;
+        if is_fresh && made.st_uid == 0 && home.st_uid != 0 {
+            fchown(&next, Some(Uid::from_raw(home.st_uid)), Some(Gid::from_raw(home.st_gid)))?;
+        }
+        at = next;
+    }
+    Ok(())
 }
 
 impl Directory {
