@@ -274,12 +274,15 @@ impl Waiting for Hired {
         self.outages.pop_front()
     }
 
-    fn why(&mut self) -> Option<String> {
+    fn why(&mut self) -> Option<Error> {
         let until = moment() + SAYS_WITHIN;
         self.guardian.line.send(WHY).ok()?;
-        while let Some(tell) = self.guardian.tells_until(until) {
+        // Once it has answered what it was hired for, it says no more about that.
+        while self.answer.is_none()
+            && let Some(tell) = self.guardian.tells_until(until)
+        {
             match tell {
-                Tell::Why(why) => return why,
+                Tell::Why(why) => return why.map(Into::into),
                 other => self.heard(other),
             }
         }

@@ -103,7 +103,7 @@ pub trait Waiting {
     }
 
     /// Why the engine does not answer, as far as it is known.
-    fn why(&mut self) -> Option<String> {
+    fn why(&mut self) -> Option<Error> {
         None
     }
 

@@ -284,7 +284,7 @@ impl Guardian {
             while let Some(message) = self.hear() {
                 if message == WHY {
                     let silence = locks.silence(self.order.kind(), &self.name);
-                    self.tell(&Tell::Why(silence.map(|(_, why)| why)));
+                    self.tell(&Tell::Why(silence.map(|(_, why)| ErrorWord::from(&why))));
                 }
                 if message == WHO_HOLDS && asking.is_none() {
                     let (locks, kind, name) = (locks.clone(), self.order.kind(), self.name.clone());

@@ -142,7 +142,7 @@ pub enum Tell {
     /// The engine has not answered for a while what was asked about the place.
     Unreachable { silent_ms: u64, why: String },
     /// What the last question came to, if one that waits was not answered.
-    Why(Option<String>),
+    Why(Option<ErrorWord>),
     /// It answers again.
     Reachable,
     /// Something beside the lock that its holder should know of.

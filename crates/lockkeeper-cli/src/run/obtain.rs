@@ -171,7 +171,11 @@ fn wait(
         let (now, end) = (moment(), if in_line { until } else { give_up });
         if end.is_some_and(|end| now >= end) {
             if !in_line || !waiting.is_reached() {
-                let why = waiting.why().map(|why| Error::new(ErrorKind::Unreachable, why));
+                let why = waiting.why();
+                // The answer may have come in the meantime.
+                if waiting.stage() == Stage::Over {
+                    continue;
+                }
                 words.wait_ends();
                 // A try that the end of the time cut off may not know why; the one before it did.
                 return Err(why.or(before.cloned()).unwrap_or_else(|| words.no_answer()));

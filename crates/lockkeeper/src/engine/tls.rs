@@ -113,7 +113,7 @@ pub(crate) async fn shake_hands(
             return Error::new(ErrorKind::Refused, text);
         }
         if text.contains("certificate") {
-            let what_to_do = advice(&text);
+            let what_to_do = advice(&text, tls.ca.is_some());
             let text = format!(
                 "the certificate of the server at {at} is not accepted: {text}; {what_to_do}"
             );
@@ -127,20 +127,24 @@ pub(crate) async fn shake_hands(
 }
 
 /// What to do about a certificate that is not accepted for this reason.
-fn advice(reason: &str) -> &'static str {
+fn advice(reason: &str, has_ca: bool) -> &'static str {
     const ADVICE: [(&str, &str); 5] = [
         (
             "CaUsedAsEndEntity",
             "it is an authority's own, as openssl req -x509 makes them: make one \
           with -addext basicConstraints=critical,CA:FALSE",
         ),
-        ("expired", "renew it, or set this machine's clock right"),
+        ("certificate expired", "renew it, or set this machine's clock right"),
         ("not valid yet", "set this machine's clock right"),
         ("not valid for name", "write a name that stands in it, or give that with tls_name="),
-        ("revoked", "renew it"),
+        ("Revoked", "renew it"),
     ];
     let known = ADVICE.iter().find(|(word, _)| reason.contains(word));
-    known.map_or("name its authority with tls_ca=FILE", |(_, advice)| advice)
+    match known {
+        Some((_, advice)) => advice,
+        None if has_ca => "the authorities in tls_ca=FILE have not signed it: name those that have",
+        None => "name its authority with tls_ca=FILE",
+    }
 }
 
 fn config(tls: &Tls) -> Result<ClientConfig> {
@@ -205,10 +209,11 @@ mod tests {
             (Wrong::ExpiredContext { time: at(2), not_after: at(1) }, "renew"),
             (Wrong::NotValidYetContext { time: at(1), not_before: at(2) }, "clock"),
             (Wrong::NotValidForNameContext { expected, presented: Vec::new() }, "tls_name="),
-            (Wrong::UnknownIssuer, "tls_ca="),
+            (Wrong::Revoked, "renew"),
+            (Wrong::UnknownIssuer, "name its authority with tls_ca="),
         ] {
             let text = tokio_rustls::rustls::Error::InvalidCertificate(wrong).to_string();
-            assert!(text.contains("certificate") && advice(&text).contains(word), "{text}");
+            assert!(text.contains("certificate") && advice(&text, false).contains(word), "{text}");
         }
     }
 }

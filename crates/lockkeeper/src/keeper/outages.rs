@@ -138,25 +138,28 @@ impl Keeper {
     }
 
     /// For how long the engine has said nothing about a claim, and why.
-    pub(super) fn silence(&self, claim: ClaimId) -> Option<(Duration, String)> {
+    pub(super) fn silence(&self, claim: ClaimId) -> Option<(Duration, Error)> {
         if !self.claims.any_silent() {
             return None;
         }
         let silence = self.claims.with(|maps| maps.outages.silent.get(&claim).cloned())?;
-        Some((self.clock.now().since(silence.since), self.why(&silence)))
+        let silent = || Error::new(ErrorKind::Unreachable, self.why(&silence));
+        let why = silence.why.clone().map_or_else(silent, unanswered);
+        Some((self.clock.now().since(silence.since), why))
     }
 
     /// The same of a name for which somebody waits.
-    pub(crate) fn silence_about(&self, kind: Kind, name: &Name) -> Option<(Duration, String)> {
-        let silent: Vec<ClaimId> = self.claims.with(|maps| {
-            let is_it = |silence: &Silence| {
-                let entry = silence.entry.upgrade();
-                entry.is_some_and(|entry| entry.kind == kind && entry.name == *name)
-            };
-            let about = maps.outages.silent.iter().filter(|(_, silence)| is_it(silence));
-            about.map(|(claim, _)| *claim).collect()
+    pub(crate) fn silence_about(&self, kind: Kind, name: &Name) -> Option<(Duration, Error)> {
+        let silent: Vec<(ClaimId, Weak<Entry>)> = self.claims.with(|maps| {
+            let silent = maps.outages.silent.iter();
+            silent.map(|(claim, silence)| (*claim, silence.entry.clone())).collect()
         });
-        silent.into_iter().find_map(|claim| self.silence(claim))
+        // Their locks come before that of the claims.
+        let about = |entry: &Weak<Entry>| {
+            entry.upgrade().is_some_and(|entry| entry.kind == kind && entry.name == *name)
+        };
+        let (claim, _) = silent.into_iter().find(|(_, entry)| about(entry))?;
+        self.silence(claim)
     }
 
     /// The link is down: whatever waits is without an answer from now on.

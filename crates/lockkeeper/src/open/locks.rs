@@ -235,7 +235,7 @@ impl Locks {
     /// For how long the engine has said nothing to this process about a name that it waits for, and
     /// what the last question came to.
     #[doc(hidden)]
-    pub fn silence(&self, kind: Kind, name: &Name) -> Option<(Duration, String)> {
+    pub fn silence(&self, kind: Kind, name: &Name) -> Option<(Duration, Error)> {
         self.keeper.silence_about(kind, name)
     }
 

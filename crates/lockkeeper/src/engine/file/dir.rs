@@ -166,7 +166,9 @@ fn make_state(state: &Path, base: &Path) -> Result<(), Errno> {
         // not behind a link.
         let is_fresh = is_made && made.st_nlink <= 2 && above.st_uid == home.st_uid;
         if is_fresh && made.st_uid == 0 && home.st_uid != 0 {
-            fchown(&next, Some(Uid::from_raw(home.st_uid)), Some(Gid::from_raw(home.st_gid)))?;
+            let (user, group) = (Uid::from_raw(home.st_uid), Gid::from_raw(home.st_gid));
+            // A container's root need not be able to.
+            _ = fchown(&next, Some(user), Some(group));
         }
         at = next;
     }

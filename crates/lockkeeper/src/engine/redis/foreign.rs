@@ -125,17 +125,18 @@ impl Foreign {
                 self.changed(|kind, name| {
                     self.dialect.channel(kind, name).as_deref() == Some(channel)
                 });
-                self.waiting(|terms| terms.channel.as_deref() == Some(channel))
+                // Our own releases are published, too.
+                self.waiting(false, |terms| terms.channel.as_deref() == Some(channel))
             }
             ("invalidate", Some(Value::Array(keys))) => {
                 let hit = |key: &str| keys.iter().any(|k| k.text() == Some(key));
                 self.changed(|kind, name| {
                     self.dialect.watched_key(kind, name).is_some_and(|key| hit(&key))
                 });
-                self.waiting(|terms| hit(&terms.key))
+                self.waiting(true, |terms| hit(&terms.key))
             }
             // Everything was flushed.
-            ("invalidate", _) => self.waiting(|_| true),
+            ("invalidate", _) => self.waiting(true, |_| true),
             _ => return,
         };
         for claim in woken {
@@ -150,12 +151,16 @@ impl Foreign {
         self.links.context.spawner.spawn(async move { events.send(Event::Wake { claim }) });
     }
 
-    fn waiting(&self, about: impl Fn(&Terms) -> bool) -> Vec<ClaimId> {
+    /// Who is to ask again; one that stands back only where somebody `else_had` the lock.
+    fn waiting(&self, else_had: bool, about: impl Fn(&Terms) -> bool) -> Vec<ClaimId> {
         let mut state = self.state();
         let mut woken = Vec::new();
         for (id, entry) in &mut state.claims {
-            if entry.phase != Phase::Held && about(&entry.terms) {
-                entry.is_overtaken();
+            if entry.phase != Phase::Held
+                && about(&entry.terms)
+                && (else_had || entry.pause.is_none())
+            {
+                entry.pause = None;
                 entry.woken = entry.phase == Phase::Asked;
                 if !entry.woken {
                     woken.push(*id);
@@ -220,7 +225,7 @@ impl Opened for Foreign {
         let Some(terms) = self.state().claims.get(&hold).map(|entry| entry.terms.clone()) else {
             return;
         };
-        for claim in self.waiting(|other| other.key == terms.key) {
+        for claim in self.waiting(false, |other| other.key == terms.key) {
             self.wake(claim);
         }
     }

@@ -16,6 +16,7 @@ use super::state::{Fault, Ticket};
 use crate::engine::Query;
 use crate::words::claim::{Entry, Holder, Mode};
 use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
 use crate::words::name::{Kind, Name};
 
 /// How many nodes are read in one message.
@@ -53,7 +54,7 @@ pub(super) async fn read(shared: &Shared, query: &Query) -> Result<Vec<Entry>> {
     match query {
         Query::One(kind, name) => {
             let dir = name::of_kind(&shared.options, *kind, name)?;
-            let Some(found) = look(shared, &dir).await? else {
+            let Some(found) = look(shared, &dir).await.map_err(|f| failed(shared, f, &dir))? else {
                 return Ok(vec![Entry::new(*kind, name.clone())]);
             };
             if *kind == Kind::Latch {
@@ -76,16 +77,15 @@ struct Found {
     stat: Stat,
 }
 
-async fn look(shared: &Shared, dir: &str) -> Result<Option<Found>> {
+async fn look(shared: &Shared, dir: &str) -> Result<Option<Found>, Fault> {
     catch_up(shared);
     let both = vec![
         Request::GetChildren { path: dir.to_owned() },
         Request::GetData { path: dir.to_owned(), watch: false },
     ];
-    let replies = match ask(shared, Request::MultiRead(both)).await {
-        Ok(Reply::Many(replies)) => replies,
-        Ok(_) => Vec::new(),
-        Err(fault) => return Err(failed(shared, fault, dir)),
+    let replies = match ask(shared, Request::MultiRead(both)).await? {
+        Reply::Many(replies) => replies,
+        _ => Vec::new(),
     };
     let mut replies = replies.into_iter();
     match (replies.next(), replies.next()) {
@@ -93,7 +93,7 @@ async fn look(shared: &Shared, dir: &str) -> Result<Option<Found>> {
             Ok(Some(Found { names, data, stat }))
         }
         (Some(Err(code)), _) | (_, Some(Err(code))) if code != Code::NO_NODE => {
-            Err(errors::refused(code, dir))
+            Err(Fault::Code(code))
         }
         _ => Ok(None),
     }
@@ -142,11 +142,12 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
             (Ok(Some(found)), _) => found,
             (Ok(None), _) => continue,
             // A directory that this user may not list says nothing about the others.
-            (Err(error), Some(name)) if error.kind() == ErrorKind::Refused => {
+            (Err(Fault::Code(Code::NO_AUTH)), Some(name)) => {
+                let error = errors::refused(Code::NO_AUTH, &dir);
                 found.push(unreadable(Kind::Lock, name.clone(), error));
                 continue;
             }
-            (Err(error), _) => return Err(error),
+            (Err(fault), _) => return Err(failed(shared, fault, &dir)),
         };
         let names = &found_here.names;
         let inside = dir.trim_end_matches('/');
@@ -219,14 +220,14 @@ async fn entry(
     let mut directories = Vec::new();
     let mut hint = None;
     for part in children.chunks(READ_AT_ONCE) {
-        for (child, data, stat) in data_of(shared, dir, part).await? {
-            if stat.is_directory() {
-                directories.push(child.name.clone());
+        for seen in data_of(shared, dir, part).await? {
+            if seen.is_directory() {
+                directories.push(seen.child.name.clone());
                 continue;
             }
             // The second node of an upgrade is nobody who waits: with nobody else beside it, it
             // holds alone.
-            let claim = data.as_deref().and_then(|data| record::Record::read(data).claim);
+            let claim = seen.claim();
             if claim.is_some()
                 && let Some(at) = entry.holders.iter().position(|h| h.claim == claim)
             {
@@ -238,13 +239,13 @@ async fn entry(
                 continue;
             }
             if kind == Kind::Lock && hint.is_none() {
-                hint = errors::hint(&shared.options.layout, child);
+                hint = errors::hint(&shared.options.layout, seen.child);
             }
-            if room.holds(child) {
-                entry.holders.push(record::holder(kind, child, data.as_deref(), &stat));
+            if room.holds(seen.child) {
+                entry.holders.push(seen.holder(kind));
             } else {
                 let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
-                entry.waiters.push(record::waiter(kind, child, data.as_deref(), &stat, ahead));
+                entry.waiters.push(record::waiter(seen.holder(kind), ahead));
             }
         }
     }
@@ -258,30 +259,52 @@ async fn entry(
 /// Those who wait at a semaphore's gate. The first of them may wait among the permits already, or
 /// have got its own.
 async fn at_gate(shared: &Shared, gate: &str, entry: &mut Entry) -> Result<()> {
-    let Some(found) = look(shared, gate).await? else { return Ok(()) };
+    let found = look(shared, gate).await.map_err(|fault| failed(shared, fault, gate))?;
+    let Some(found) = found else { return Ok(()) };
     let mut children = contenders(&shared.options, Kind::Lock, &found.names)
         .map_err(|code| errors::refused(code, gate))?;
     in_order(&mut children);
     let seen = usize::from(!entry.waiters.is_empty()).min(children.len());
     for part in children.get(seen..).unwrap_or_default().chunks(READ_AT_ONCE) {
-        for (child, data, stat) in data_of(shared, gate, part).await? {
-            let claim = data.as_deref().and_then(|data| record::Record::read(data).claim);
+        for seen in data_of(shared, gate, part).await? {
+            let claim = seen.claim();
             if claim.is_some() && entry.holders.iter().any(|h| h.claim == claim) {
                 continue;
             }
             let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
-            let data = data.as_deref();
-            entry.waiters.push(record::waiter(Kind::Semaphore, child, data, &stat, ahead));
+            entry.waiters.push(record::waiter(seen.holder(Kind::Semaphore), ahead));
         }
     }
     Ok(())
 }
 
-/// A contender with its data, where this user may read that.
-type Seen<'a> = (&'a Child, Option<Vec<u8>>, Stat);
+/// A contender's node, as far as this user may read it.
+struct Seen<'a> {
+    child: &'a Child,
+    data: Option<Vec<u8>>,
+    /// Newer servers tell not even this to whoever may not read the data.
+    stat: Option<Stat>,
+}
+
+impl Seen<'_> {
+    fn is_directory(&self) -> bool {
+        self.stat.is_some_and(|stat| stat.is_directory())
+    }
+
+    fn claim(&self) -> Option<ClaimId> {
+        record::Record::read(self.data.as_deref()?).claim
+    }
+
+    fn holder(&self, kind: Kind) -> Holder {
+        match (&self.data, &self.stat) {
+            (Some(data), Some(stat)) => record::holder(kind, self.child, data, stat),
+            (_, stat) => record::unread(kind, self.child, stat.as_ref()),
+        }
+    }
+}
 
 /// The data of many nodes, in one message; those that went away in between are left out. Those
-/// that may not be read are there (N1): that a node exists is told to everybody.
+/// that may not be read are there (N1).
 async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Result<Vec<Seen<'a>>> {
     let path = |child: &Child| format!("{dir}/{}", child.name);
     let reads = children.iter().map(|c| Request::GetData { path: path(c), watch: false });
@@ -292,17 +315,19 @@ async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Resul
     };
     let mut seen = Vec::with_capacity(children.len());
     for (child, reply) in children.iter().zip(replies) {
-        match reply {
-            Ok(Reply::Data(data, stat)) => seen.push((child, Some(data), stat)),
+        let (data, stat) = match reply {
+            Ok(Reply::Data(data, stat)) => (Some(data), Some(stat)),
             Err(Code::NO_AUTH) => {
                 match ask(shared, Request::Exists { path: path(child), watch: false }).await {
-                    Ok(Reply::Stat(stat)) => seen.push((child, None, stat)),
-                    Ok(_) | Err(Fault::Code(Code::NO_NODE)) => {}
+                    Ok(Reply::Stat(stat)) => (None, Some(stat)),
+                    Err(Fault::Code(Code::NO_AUTH)) => (None, None),
+                    Ok(_) | Err(Fault::Code(Code::NO_NODE)) => continue,
                     Err(fault) => return Err(failed(shared, fault, &path(child))),
                 }
             }
-            _ => {}
-        }
+            _ => continue,
+        };
+        seen.push(Seen { child, data, stat });
     }
     Ok(seen)
 }
@@ -314,24 +339,22 @@ pub(super) async fn holding(
     name: &Name,
 ) -> Result<Vec<(String, Holder)>> {
     let dir = name::of_kind(&shared.options, kind, name)?;
-    let Some(found) = look(shared, &dir).await? else { return Ok(Vec::new()) };
+    let found = look(shared, &dir).await.map_err(|fault| failed(shared, fault, &dir))?;
+    let Some(found) = found else { return Ok(Vec::new()) };
     let mut children = contenders(&shared.options, kind, &found.names)
         .map_err(|code| errors::refused(code, &dir).name(name))?;
     in_order(&mut children);
     let holding = data_of(shared, &dir, children.get(..READ_AT_ONCE).unwrap_or(&children)).await?;
-    let stranger = holding
-        .iter()
-        .find(|(child, _, stat)| child.tag == Tag::OtherPrefix && !stat.is_directory());
-    if let Some((child, ..)) = stranger {
+    let stranger =
+        holding.iter().find(|seen| seen.child.tag == Tag::OtherPrefix && !seen.is_directory());
+    if let Some(Seen { child, .. }) = stranger {
         // The first by number need not be the holder: those who wrote it go by the order of texts.
         return Err(errors::other_prefix(&shared.options.layout, &dir, &child.name).name(name));
     }
     let mut room = Room::new(&shared.options, kind, &found);
-    let holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory());
-    let who = |(child, data, stat): Seen<'_>| {
-        (format!("{dir}/{}", child.name), record::holder(kind, child, data.as_deref(), &stat))
-    };
-    Ok(holding.take_while(|(child, ..)| room.holds(child)).map(who).collect())
+    let holding = holding.into_iter().filter(|seen| !seen.is_directory());
+    let who = |seen: Seen<'_>| (format!("{dir}/{}", seen.child.name), seen.holder(kind));
+    Ok(holding.take_while(|seen| room.holds(seen.child)).map(who).collect())
 }
 
 /// Takes a name away from these holders, or from whoever holds it: deletes their nodes, whose names

@@ -14,8 +14,6 @@ use crate::words::token::Token;
 /// What our records begin with; the number is the layout's (R17).
 const HEAD: &str = "lockkeeper/";
 const VERSION: u32 = 1;
-/// Shown of a contender whose data this user may not read: it is there all the same.
-const NOT_READABLE: &str = "this user may not read its data";
 /// How much of a text that others stored is shown.
 const FOREIGN_MAX: usize = 256;
 /// How much of a candidate's id is shown: as much as it may have (R13).
@@ -110,13 +108,20 @@ fn permits_of(text: &str) -> Option<Mode> {
     Some(Mode::Permits { count: count.parse().ok()?, limit: limit.parse().ok()? })
 }
 
-/// Who stands at this node; without data, somebody whose data this user may not read.
-pub(super) fn holder(kind: Kind, child: &Child, data: Option<&[u8]>, stat: &Stat) -> Holder {
+/// Somebody whose data this user may not read, and perhaps nothing else about its node.
+pub(super) fn unread(kind: Kind, child: &Child, stat: Option<&Stat>) -> Holder {
+    // By its node's name it is told from others.
+    let label = Some(format!("this user may not read its node {}", child.name));
+    let holder = Holder { label, ..Holder::default() };
+    match stat {
+        Some(stat) => standing(Holder { since: since(stat), ..holder }, kind, child, stat),
+        None => Holder { mode: Some(mode(child)), ..holder },
+    }
+}
+
+/// Who stands at this node.
+pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Holder {
     let mut holder = Holder { since: since(stat), ..Holder::default() };
-    let Some(data) = data else {
-        holder.label = Some(NOT_READABLE.to_owned());
-        return standing(holder, kind, child, stat);
-    };
     if kind == Kind::Election {
         holder.value = shown(&String::from_utf8_lossy(data), VALUE_MAX);
     } else {
@@ -146,23 +151,19 @@ fn standing(mut holder: Holder, kind: Kind, child: &Child, stat: &Stat) -> Holde
         holder.label =
             Some(format!("the persistent node {} blocks until it is deleted{said}", child.name));
     }
-    holder.mode =
-        holder.mode.or(Some(if child.tag.is_shared() { Mode::Shared } else { Mode::Exclusive }));
+    holder.mode = holder.mode.or(Some(mode(child)));
     if kind != Kind::Semaphore {
         holder.token = u64::try_from(stat.czxid).ok().and_then(|number| Token::of(number, 0));
     }
     holder
 }
 
+fn mode(child: &Child) -> Mode {
+    if child.tag.is_shared() { Mode::Shared } else { Mode::Exclusive }
+}
+
 /// The same node as somebody who waits.
-pub(super) fn waiter(
-    kind: Kind,
-    child: &Child,
-    data: Option<&[u8]>,
-    stat: &Stat,
-    ahead: u32,
-) -> Waiter {
-    let holder = holder(kind, child, data, stat);
+pub(super) fn waiter(holder: Holder, ahead: u32) -> Waiter {
     Waiter {
         host: holder.host,
         pid: holder.pid,
@@ -307,7 +308,7 @@ mod tests {
         let stands = holder(
             Kind::Lock,
             &child,
-            Some(b"lockkeeper/2 anything"),
+            b"lockkeeper/2 anything",
             &Stat { ephemeral_owner: 1, ..Stat::default() },
         );
         let label = stands.label.unwrap();

@@ -173,8 +173,9 @@ impl Entry {
                     state.line.claim().and_then(|claim| self.keeper.silence(claim)) =>
             {
                 let text = format!(
-                    "not obtained in time, and the engine has not answered for {}: {why}",
-                    spoken(time)
+                    "not obtained in time, and the engine has not answered for {}: {}",
+                    spoken(time),
+                    why.message()
                 );
                 self.error(ErrorKind::TimedOut, text)
             }

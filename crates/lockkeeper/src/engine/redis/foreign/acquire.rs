@@ -63,12 +63,14 @@ impl Acquires for Foreign {
                 "this layout cannot convert a hold: use layout=native",
             )));
         }
-        let is_new = !self.state().claims.contains_key(&claim.id);
-        if let Err(error) = self.enter(claim, how) {
-            return Answer::Now(Attempt::Failed(error));
-        }
-        if let Some(answer) = is_new.then(|| self.comes_back(claim, how)).flatten() {
-            return answer;
+        match self.enter(claim, how) {
+            Ok(true) => {
+                if let Some(answer) = self.comes_back(claim, how) {
+                    return answer;
+                }
+            }
+            Ok(false) => {}
+            Err(error) => return Answer::Now(Attempt::Failed(error)),
         }
         let now = self.links.context.clock.now();
         if let Some(until) = self.stands_back_until(claim, now) {
@@ -220,8 +222,8 @@ fn went_back(number: u64, seen: u64) -> Error {
 }
 
 impl Foreign {
-    /// Knows a claim from here on, and until when its caller waits.
-    pub(super) fn enter(&self, claim: &Claim, how: Line) -> Result<()> {
+    /// Knows a claim from here on, and until when its caller waits; answers whether it is new.
+    pub(super) fn enter(&self, claim: &Claim, how: Line) -> Result<bool> {
         let known = self.state().claims.contains_key(&claim.id);
         let terms = if known { None } else { Some(Arc::new(self.dialect.terms(claim)?)) };
         let mut state = self.state();
@@ -249,7 +251,7 @@ impl Foreign {
         if let Some(entry) = state.claims.get_mut(&claim.id) {
             entry.give_up = claim.give_up;
         }
-        Ok(())
+        Ok(!known)
     }
 
     /// The request for a claim; `None` when it is not wanted any more.

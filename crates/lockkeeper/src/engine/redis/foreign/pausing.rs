@@ -24,9 +24,9 @@ pub(super) const RUN: Duration = Duration::from_millis(50);
 /// For how long it stands back: what a waiter leaves between two looks at least (R10).
 pub(super) const PAUSE: Duration = LOOK.0;
 
-/// For how long a process that nobody competed with does not stand back: then standing back costs
-/// it less than a twentieth of its time.
-pub(super) const ALONE: Duration = Duration::from_secs(5);
+/// For how many times as long a process that nobody came to does not stand back: then standing back
+/// costs it less than a twentieth of its time.
+const ALONE: u32 = 20;
 
 /// How many of the locks that were given back last are remembered (R13).
 const LEFT_MAX: usize = 64;
@@ -34,8 +34,9 @@ const LEFT_MAX: usize = 64;
 /// A claim that does not compete yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pause {
+    from: Ticks,
     until: Ticks,
-    /// It is not known that nobody else had the lock meanwhile.
+    /// Somebody has the lock already, or it is not known that nobody has.
     taken: bool,
 }
 
@@ -55,18 +56,13 @@ impl Entry {
         !self.terms.has_line && !matches!(self.mode, Mode::Permits { .. })
     }
 
-    /// Somebody else has had the lock that it stands back from: from here on it waits like any
-    /// other.
-    pub(super) fn is_overtaken(&mut self) {
-        self.pause = None;
-    }
-
-    /// It has the lock from now on; whether the process let others pass before, and nobody came.
-    fn runs(&mut self, now: Ticks) -> bool {
+    /// It has the lock from now on; for how long it let others pass before, and nobody came.
+    fn runs(&mut self, now: Ticks) -> Option<Duration> {
         let pause = self.pause.take();
         let run_until = self.run_until.filter(|_| pause.is_none());
         self.run_until = Some(run_until.unwrap_or_else(|| now.plus(RUN)));
-        pause.is_some_and(|pause| !pause.taken)
+        let alone = pause.filter(|pause| !pause.taken && pause.until <= now)?;
+        Some(alone.until.since(alone.from))
     }
 }
 
@@ -74,11 +70,16 @@ impl State {
     /// A claim has the lock from now on.
     pub(super) fn run(&mut self, now: Ticks, id: ClaimId) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
-        if entry.runs(now) {
-            let key = entry.terms.key.clone();
-            self.alone.retain(|_, until| now < *until);
-            self.alone.insert(key, now.plus(ALONE));
+        if let Some(stood_back) = entry.runs(now) {
+            let terms = entry.terms.clone();
+            self.is_alone(now, &terms, stood_back);
         }
+    }
+
+    /// Nobody came in this time: for a while the process does without standing back.
+    fn is_alone(&mut self, now: Ticks, terms: &Terms, stood_back: Duration) {
+        self.alone.retain(|_, until| now < *until);
+        self.alone.insert(terms.key.clone(), now.plus(stood_back * ALONE));
     }
 
     /// Somebody else has the lock that a claim asks for.
@@ -127,12 +128,15 @@ impl Foreign {
     }
 
     /// How a release ended, and how many heard of it where that was told.
-    pub(super) fn has_left(&self, terms: &Terms, end: &End, heard: Option<u64>) {
+    pub(super) fn has_left(&self, terms: &Terms, end: &End, heard: Option<i64>) {
         let mut state = self.state();
+        let State { left, channels, .. } = &mut *state;
         if matches!(end, End::Freed) {
-            let left = state.left.iter_mut().find(|left| left.terms.key == terms.key);
+            // Whoever watches the name here heard of it, too; below zero nobody may publish.
+            let ours = terms.channel.as_ref().is_some_and(|own| channels.contains_key(own));
+            let left = left.iter_mut().find(|left| left.terms.key == terms.key);
             if let (Some(left), Some(heard)) = (left, heard) {
-                left.heard = heard > 0;
+                left.heard = heard != i64::from(ours);
             }
         } else {
             state.left.retain(|left| left.terms.key != terms.key);
@@ -164,7 +168,8 @@ impl Foreign {
     ) -> Option<Answer<Attempt>> {
         let now = self.links.context.clock.now();
         let mut state = self.state();
-        let terms = state.claims.get(&claim.id)?.terms.clone();
+        let entry = state.claims.get(&claim.id).filter(|entry| entry.goes_to_whoever_asks())?;
+        let terms = entry.terms.clone();
         let left = state.left.iter().find(|left| left.terms.key == terms.key)?;
         if now.since(left.at) >= PAUSE {
             return None;
@@ -175,11 +180,15 @@ impl Foreign {
             state.claims.get_mut(&claim.id)?.run_until = run_until;
             return None;
         }
-        drop(state);
         match how {
-            Line::Join => Some(self.stand_back(claim)),
-            // Whoever heard of it comes first; on a guess no free lock is refused.
+            Line::Join => {
+                drop(state);
+                Some(self.stand_back(claim))
+            }
+            // Whoever heard of it comes first, once in a while; on a guess no free lock is refused.
             Line::Try if heard => {
+                state.is_alone(now, &terms, PAUSE);
+                drop(state);
                 self.forget(claim.id);
                 Some(Answer::Now(Attempt::Busy(None)))
             }
@@ -199,7 +208,7 @@ impl Foreign {
         let until = now.plus(pause);
         self.change_entry(claim, |entry| {
             (entry.phase, entry.waited) = (Phase::Waiting, true);
-            entry.pause = Some(Pause { until, taken: pause < PAUSE });
+            entry.pause = Some(Pause { from: now, until, taken: false });
         });
         // Looking at the key arms the server's word of its next change, right behind our release.
         let started = self.links.main.start(&[&call]);
@@ -218,12 +227,11 @@ impl Foreign {
                 }
             };
             let holders = seen.value.items().get(1);
-            let is_free = holders.is_some_and(|holders| holders.items().is_empty());
-            if !is_free {
-                foreign.change_entry(&claim, Entry::is_overtaken);
+            if !holders.is_some_and(|holders| holders.items().is_empty()) {
+                let taken = |pause: &mut Pause| pause.taken = true;
+                foreign.change_entry(&claim, |entry| _ = entry.pause.as_mut().map(taken));
             }
-            let ask_at = Some(if is_free { until } else { now });
-            Attempt::InLine(Place { ask_at, ..Place::default() })
+            Attempt::InLine(Place { ask_at: Some(until), ..Place::default() })
         })
     }
 
@@ -236,7 +244,7 @@ impl Foreign {
         let pause = entry.pause.as_mut().filter(|pause| waiting && now < pause.until)?;
         let sooner = claim.give_up.map(|at| now.plus(at.since(now) / 2));
         if let Some(sooner) = sooner.filter(|sooner| *sooner < pause.until) {
-            *pause = Pause { until: sooner, taken: true };
+            pause.until = sooner;
         }
         Some(pause.until)
     }

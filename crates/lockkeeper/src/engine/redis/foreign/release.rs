@@ -107,7 +107,7 @@ impl Releases for Foreign {
                     Some(leave) => {
                         let terms = foreign.state().claims.get(&hold).map(|e| e.terms.clone());
                         let (end, answered) = foreign.ended(hold, leave).await;
-                        let heard = answered.and_then(|a| a.value.items().get(1)?.unsigned());
+                        let heard = answered.and_then(|a| a.value.items().get(1)?.integer());
                         if let Some(terms) = terms {
                             foreign.has_left(&terms, &end, heard);
                         }

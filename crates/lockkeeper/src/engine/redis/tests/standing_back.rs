@@ -6,9 +6,10 @@ use super::super::options::RedissonLock;
 use super::interop::{plain, redisson, woken};
 use super::server::RedisServer;
 use super::support::{PATIENCE, Process, granted, options, until};
-use crate::engine::{Attempt, End, Event, Line};
+use crate::engine::{Attempt, End, Event, Line, Query, WatchId};
 use crate::words::claim::{Claim, Mode};
 use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
 
 /// Takes a lock, on a server that knows the scripts: a release that has to be sent twice comes
 /// behind the next claim.
@@ -169,6 +170,9 @@ fn b3_a_try_behind_its_own_release_gives_way_to_those_who_heard_of_it_and_to_no_
     let held = taken(&looping, "a");
     waiting.queue("a", Mode::Exclusive);
     not_granted(&looping, held, |next| looping.attempt_try(next));
+    // But not for ever to one who listens and never takes it.
+    let next = looping.exclusive("a");
+    granted(looping.attempt_try(&next));
 
     let plain = Process::with(plain(&server));
     let (mut held, began) = (taken(&plain, "b"), Instant::now());
@@ -244,4 +248,44 @@ fn nobody_stands_back_where_a_line_or_a_channel_tells_that_nobody_waits() {
             held = next.id;
         }
     }
+}
+
+#[test]
+fn b3_a_watch_of_the_loop_s_own_process_neither_counts_as_a_waiter_nor_ends_its_pause() {
+    let server = RedisServer::start();
+    let [looping, waiting] =
+        [(), ()].map(|()| Process::with(redisson(&server, RedissonLock::Plain)));
+    let name = Name::new("a").unwrap();
+    let watch = looping.engine.watch(WatchId(7), &Query::One(Kind::Lock, name));
+    looping.wait(watch).unwrap();
+    let (mut held, began) = (taken(&looping, "a"), Instant::now());
+    while began.elapsed() < Duration::from_millis(300) {
+        assert!(matches!(looping.release(held), End::Freed));
+        let next = looping.exclusive("a");
+        granted(looping.attempt(&next));
+        held = next.id;
+    }
+    let wanted = waiting.queue("a", Mode::Exclusive);
+    not_granted(&looping, held, |next| looping.attempt(next));
+    let grant = waiting.attempt_until(&wanted);
+    assert!(matches!(grant, Attempt::Granted(_)), "{grant:?}");
+}
+
+#[test]
+fn b3_a_loop_of_short_patience_that_nobody_competes_with_stands_back_as_seldom() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    // Again where the machine stood still until its caller gave up.
+    let mut rounds = 0..;
+    until("a round tells it", || {
+        let name = format!("a{}", rounds.next().expect("there is one"));
+        let (again, attempt) = standing_back_for_a_moment(&process, &name);
+        let stood = matches!(attempt, Attempt::InLine(_));
+        if !stood || !matches!(process.attempt_until(&again), Attempt::Granted(_)) {
+            return false;
+        }
+        let next = process.exclusive(&name);
+        let answer = process.release_again(again.id, &next).again;
+        matches!(answer, Some(Attempt::Granted(_)))
+    });
 }

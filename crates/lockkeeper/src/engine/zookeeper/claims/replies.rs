@@ -114,11 +114,15 @@ impl State {
             }
             Step::Before { nodes, tries } => return self.number(id, nodes, tries, result),
             Step::Number { nodes, tries } => return self.numbered(id, nodes, tries, result),
-            // To watch a node needs no right to read it: that it exists is told to everybody.
+            // Whether whoever may not read a node may watch it is up to the server; where it may
+            // not, the net finds out.
             Step::Watch(name) if result == Err(Code::NO_AUTH) => {
                 let path = format!("{}/{name}", entry.dir);
-                let ticket = Ticket::Claim(id, Step::WatchUnread(name));
-                return self.send(&Request::Exists { path, watch: true }, ticket);
+                if self.targets.get(&path).is_some_and(|claims| claims.contains(&id)) {
+                    let ticket = Ticket::Claim(id, Step::WatchUnread(name));
+                    self.send(&Request::Exists { path, watch: true }, ticket);
+                }
+                return;
             }
             Step::Watch(name) | Step::WatchUnread(name) => {
                 let path = format!("{}/{name}", entry.dir);
@@ -166,23 +170,30 @@ impl State {
     /// Reads who stands at another node, and tells the place in line that waits to know it.
     fn look_at(&mut self, id: ClaimId, name: &str, result: Result<Reply, Code>) -> Seen {
         let Some(entry) = self.claims.get_mut(&id) else { return Seen::Gone };
+        let kind = entry.claim.kind;
+        let child = || {
+            contenders(&self.options, kind, &[name.to_owned()]).ok().and_then(|mut all| all.pop())
+        };
         let (seen, holder) = match result {
             Ok(Reply::Data(_, stat) | Reply::Stat(stat)) if stat.is_directory() => {
                 (Seen::NoContender, None)
             }
-            Ok(reply @ (Reply::Data(_, stat) | Reply::Stat(stat))) => {
-                let data = if let Reply::Data(data, _) = &reply { Some(&**data) } else { None };
-                let child = contenders(&self.options, entry.claim.kind, &[name.to_owned()])
-                    .ok()
-                    .and_then(|mut all| all.pop());
-                let holder = child
-                    .map(|child| Box::new(record::holder(entry.claim.kind, &child, data, &stat)));
-                (Seen::Here(stat.mzxid), holder)
-            }
+            Ok(Reply::Data(data, stat)) => (
+                Seen::Here(stat.mzxid),
+                child().map(|child| record::holder(kind, &child, &data, &stat)),
+            ),
+            Ok(Reply::Stat(stat)) => (
+                Seen::Here(stat.mzxid),
+                child().map(|child| record::unread(kind, &child, Some(&stat))),
+            ),
             Err(Code::NO_NODE) => (Seen::Gone, None),
             // Who may not be looked at is there all the same.
+            Err(Code::NO_AUTH) => {
+                (Seen::Here(0), child().map(|child| record::unread(kind, &child, None)))
+            }
             _ => (Seen::Here(0), None),
         };
+        let holder = holder.map(Box::new);
         entry.holder.clone_from(&holder);
         if let Some((_, ahead)) = entry.place.take_if(|(first, _)| first == name)
             && seen != Seen::NoContender
