@@ -11,6 +11,8 @@
 
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod anchor;
+#[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+mod at_exit;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]

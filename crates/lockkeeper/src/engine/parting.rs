@@ -24,13 +24,14 @@ impl Partings {
         Parting(self.0.clone())
     }
 
-    /// Counts this one from here on, and not from its first poll: closing may come before that.
+    /// Counts this one from here on, and not from its first poll: closing may come before that, and
+    /// so may the end of the process, because the keeper's thread sends it.
     #[cfg(feature = "postgres")]
     pub(super) fn count<F: Future>(&self, ends: F) -> impl Future<Output = F::Output> + use<F> {
-        let parting = self.begin();
+        let counted = (self.begin(), super::at_exit::AtRisk::begin());
         async move {
             let end = ends.await;
-            drop(parting);
+            drop(counted);
             end
         }
     }

@@ -1,7 +1,7 @@
 //! The byte stream below a connection: TCP, a unix socket, or TLS over TCP; and how it is lent to
 //! callers that read.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,27 +35,28 @@ impl Stream {
     }
 
     /// The reading half, the driver's writing half, and the half that any thread may try to write
-    /// to.
-    pub(crate) fn split(self) -> (Reader, Writer, Option<Writer>) {
+    /// to. Who writes holds a lock of its own, so that bytes leave in their order.
+    pub(crate) fn split(self) -> (Reader, Writer, Writer) {
         match self {
             Self::Tcp(stream) => {
                 let (reader, writer) = stream.into_split();
                 let writer = Arc::new(writer);
-                (Reader::Tcp(reader), Writer::Tcp(Arc::clone(&writer)), Some(Writer::Tcp(writer)))
+                (Reader::Tcp(reader), Writer::Tcp(Arc::clone(&writer)), Writer::Tcp(writer))
             }
             Self::Unix(stream) => {
                 let (reader, writer) = stream.into_split();
                 let writer = Arc::new(writer);
-                (
-                    Reader::Unix(reader),
-                    Writer::Unix(Arc::clone(&writer)),
-                    Some(Writer::Unix(writer)),
-                )
+                (Reader::Unix(reader), Writer::Unix(Arc::clone(&writer)), Writer::Unix(writer))
             }
             Self::Tls(stream) => {
-                // Only the driver touches it; the lock is never waited for.
+                // A caller that writes never waits for its lock, and the driver no longer than the
+                // caller's write takes, which does not block.
                 let stream = Arc::new(Mutex::new(*stream));
-                (Reader::Tls(Arc::clone(&stream)), Writer::Tls(stream), None)
+                (
+                    Reader::Tls(Arc::clone(&stream)),
+                    Writer::Tls(Arc::clone(&stream)),
+                    Writer::Tls(stream),
+                )
             }
         }
     }
@@ -92,12 +93,27 @@ pub(crate) enum Writer {
 }
 
 impl Writer {
-    /// Writes what the socket takes at once.
+    /// Writes what the socket takes at once. TLS may keep some of it back
+    /// ([`Writer::keeps_back`]), which leaves before anything else does.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
             Self::Unix(stream) => stream.try_write(bytes),
-            Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+            Self::Tls(stream) => match stream.try_lock() {
+                Ok(mut stream) => encrypt(&mut stream, bytes),
+                // The driver reads just now, or a caller panicked: the driver finds out.
+                Err(_) => Err(io::ErrorKind::WouldBlock.into()),
+            },
+        }
+    }
+
+    /// Whether something of what was written is not with the kernel: the driver has to flush it.
+    pub(crate) fn keeps_back(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => false,
+            Self::Tls(stream) => {
+                stream.try_lock().map_or(true, |stream| stream.get_ref().1.wants_write())
+            }
         }
     }
 
@@ -122,7 +138,7 @@ impl Writer {
         }
     }
 
-    /// Lets go of what TLS still keeps.
+    /// Lets go of what TLS still keeps back.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
@@ -168,6 +184,40 @@ pub(crate) fn input_for_caller<T>(input: &Mutex<T>, patient: bool) -> Option<Mut
             Some(input.lock().unwrap_or_else(PoisonError::into_inner))
         }
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Encrypts what fits and hands it to the socket, behind what was kept back.
+fn encrypt(stream: &mut TlsStream<TcpStream>, bytes: &[u8]) -> io::Result<usize> {
+    let (socket, session) = stream.get_mut();
+    while session.wants_write() {
+        session.write_tls(&mut Tries(socket))?;
+    }
+    let length = session.writer().write(bytes)?;
+    while session.wants_write() {
+        match session.write_tls(&mut Tries(socket)) {
+            Ok(_) => {}
+            // It is encrypted, so it counts as written; the driver finds what is wrong.
+            Err(_) => break,
+        }
+    }
+    Ok(length)
+}
+
+/// A socket that is written to without waiting.
+struct Tries<'a>(&'a TcpStream);
+
+impl Write for Tries<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, bytes: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -225,7 +225,8 @@ pub struct Lock<G: GuardKind = crate::Guard>(Acquire<G>);
 #[derive(Debug)]
 pub struct TryLock<G: GuardKind = crate::Guard>(TryAcquire<G>);
 
-/// A turn of a thread. Dropping it releases without waiting for the answer.
+/// A turn of a thread. Dropping it releases without waiting for the answer, as
+/// [`Guard`](crate::Guard) says.
 #[must_use = "the lock is given back as soon as its guard is dropped"]
 #[derive(Debug)]
 pub struct Guard<G: GuardKind = crate::Guard>(G);

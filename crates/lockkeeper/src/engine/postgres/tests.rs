@@ -1,5 +1,6 @@
 //! The engine on a server of its own.
 
+mod at_exit;
 mod faults;
 mod forget;
 mod kept;

@@ -74,6 +74,10 @@ impl Links {
         ears: Arc<dyn Ears>,
         label: String,
     ) -> Self {
+        main.releases_by(options.releases());
+        if options.wait.is_some() {
+            side.releases_by(options.releases());
+        }
         Self {
             options,
             context,
@@ -334,13 +338,24 @@ impl Links {
         }
     }
 
+    /// Sends releases or withdrawals: what the socket takes is with the kernel when this returns.
+    pub(super) fn start_releases(&self, calls: &[&Call]) -> Started {
+        let started = self.prompt().start_releases(calls);
+        if self.options.wait.is_some() && !started.is_on_its_way() {
+            // The second connection is not there yet. On the first one they are behind a WAIT, and
+            // need none of their own.
+            return self.main.start_releases(calls);
+        }
+        started
+    }
+
     /// Sends a withdrawal or a release.
     pub(super) fn part(&self, call: Call) -> Leave {
-        let started = self.prompt().start(&[&call]);
+        let started = self.start_releases(&[&call]);
         self.leave(call, started)
     }
 
-    /// A withdrawal or a release that was sent just now, over [`Links::prompt`].
+    /// A withdrawal or a release that was sent just now, by [`Links::start_releases`].
     pub(super) fn leave(&self, call: Call, started: Started) -> Leave {
         let leaving = self.parting(call.keys.first().unwrap_or_default());
         Leave { call, started, leaving }

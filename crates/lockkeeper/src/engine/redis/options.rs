@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::client::script::Which;
 #[cfg(feature = "cluster")]
 use super::client::slots::Slots;
 pub(crate) use super::client::stream::Resolve;
@@ -72,6 +73,21 @@ impl RedisOptions {
     /// Whether another server may take the place of the one that has a key.
     pub(crate) fn moves(&self) -> bool {
         self.resolve.is_some() || self.scattered()
+    }
+
+    /// The scripts that give locks of the layout back, on one server.
+    pub(in crate::engine) fn releases(&self) -> &'static [Which] {
+        match self.layout {
+            Layout::Native => &[Which::Release, Which::Withdraw],
+            Layout::Plain => &[Which::PlainRelease],
+            Layout::Redisson => &[
+                Which::HashRelease,
+                Which::FairRelease,
+                Which::ReadRelease,
+                Which::WriteRelease,
+                Which::PermitsRelease,
+            ],
+        }
     }
 
     /// Whether keys are at several nodes.

@@ -307,9 +307,12 @@ impl Quorum {
                 Call { script, keys: keys.into(), arguments: arguments.into() }
             }
         };
-        let started = member.link.start(&[call.by_name()]);
-        let (quorum, id) = (self.clone(), entry.claim.id);
         let gives = matches!(verb, Verb::Give | Verb::Undo);
+        let started = match gives {
+            true => member.link.start_releases(std::iter::once(&call)),
+            false => member.link.start(&[call.by_name()]),
+        };
+        let (quorum, id) = (self.clone(), entry.claim.id);
         let parting = gives.then(|| self.parting.begin());
         let flight = async move {
             let _parting = parting;

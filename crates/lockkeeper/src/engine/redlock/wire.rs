@@ -14,7 +14,7 @@ use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::client::wire::{Answered, Link, Started, Tracking};
 use crate::engine::redis::describe::Facts;
 use crate::engine::redis::errors;
-use crate::engine::redis::options::RedisOptions;
+use crate::engine::redis::options::{Layout, RedisOptions};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
 
@@ -81,6 +81,11 @@ impl Member {
         tracks: bool,
     ) -> Self {
         let link = Link::new(options.clone(), clock.clone(), label, on_push);
+        link.releases_by(match options.layout {
+            Layout::Native => &[Which::QuorumGive, Which::QuorumReadGive],
+            Layout::Plain => &[Which::QuorumPlainGive],
+            Layout::Redisson => &[Which::QuorumHashGive, Which::QuorumFairGive],
+        });
         if tracks {
             // Keys without a channel: the server tells when they change.
             link.track(Tracking::Read);

@@ -352,7 +352,11 @@ impl Engine for ZooKeeper {
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
         match self.shared() {
             Ok(shared) => {
-                let end = shared.lock().leave(claim);
+                let end = {
+                    let mut state = shared.lock();
+                    state.releasing = true;
+                    state.leave(claim)
+                };
                 Answer::later(end_of(shared, end))
             }
             Err(_) => Answer::Now(End::NotOurs),
@@ -408,6 +412,7 @@ impl Engine for ZooKeeper {
         };
         let ends: Vec<_> = {
             let mut state = shared.lock();
+            state.releasing = true;
             holds.iter().map(|hold| state.leave(*hold)).collect()
         };
         let again = again.map(|claim| self.begin(claim, Line::Join));

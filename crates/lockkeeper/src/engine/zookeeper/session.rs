@@ -41,7 +41,8 @@ pub(super) struct Shared {
 }
 
 /// With fewer requests unanswered, those of a caller are written by itself; above, they gather and
-/// leave together.
+/// leave together. A release is always written by itself, with all that gathered before it: the
+/// process may end before the driver runs.
 const DIRECT_BELOW: usize = 4;
 
 /// Who locks the state.
@@ -91,8 +92,12 @@ impl Drop for Locked<'_> {
         let calls = std::mem::take(&mut state.outbox.calls);
         let told = if caller { None } else { state.begin_to_tell() };
         let wake = self.role != Role::Driver && {
-            if !caller || self.outstanding < DIRECT_BELOW {
+            let releases = std::mem::take(&mut state.releasing);
+            if !caller || releases || self.outstanding < DIRECT_BELOW {
                 state.write_directly();
+            }
+            if releases {
+                state.released(self.outstanding);
             }
             state.needs_driver() || (caller && !state.outbox.events.is_empty())
         };
@@ -448,7 +453,10 @@ impl Serve {
             state.send(&Request::Close, Ticket::Nobody);
             self.close_sent = Some(self.shared.clock.now());
         }
-        poll_write(&mut self.writer, cx, &mut state.out)
+        if poll_write(&mut self.writer, cx, &mut state.out)? {
+            state.is_flushed();
+        }
+        Ok(())
     }
 
     /// The first connection: whether the chroot is there decides whether it is of use.

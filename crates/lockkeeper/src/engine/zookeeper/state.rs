@@ -18,6 +18,7 @@ use super::proto::{
 };
 use super::reliance::Reliance;
 use super::wire::Frame;
+use crate::engine::at_exit::AtRisk;
 use crate::engine::stream::Writer;
 use crate::engine::{Attempt, End, Event, WatchId, Which};
 use crate::words::clock::{Clock, Ticks};
@@ -106,8 +107,16 @@ pub(super) struct State {
     pub(super) last_zxid: i64,
     /// Bytes that are not sent yet.
     pub(super) out: Vec<u8>,
-    /// What callers write to; without one, the driver writes everything.
+    /// What callers write to, while there is a connection.
     pub(super) direct: Option<Writer>,
+    /// TLS keeps some of what was written back; the driver flushes it.
+    kept_back: bool,
+    /// What is sent under this lock gives something back, and is written before the lock is.
+    pub(super) releasing: bool,
+    /// The end of the process could lose the last release, before which so many requests were sent.
+    at_risk: Option<(u64, AtRisk)>,
+    /// How many requests were answered on this connection.
+    answered: u64,
     /// The driver has something to do that it would not wake up for by itself.
     pub(super) driver_wanted: bool,
     /// Claims whose own node is to be watched, and until when.
@@ -180,6 +189,10 @@ impl State {
             last_zxid: 0,
             out: Vec::new(),
             direct: None,
+            kept_back: false,
+            releasing: false,
+            at_risk: None,
+            answered: 0,
             driver_wanted: false,
             soon: VecDeque::new(),
             soon_set: false,
@@ -269,12 +282,38 @@ impl State {
 
     /// Writes what the socket takes at once; the driver writes the rest, and finds what is wrong.
     pub(super) fn write_directly(&mut self) {
-        if !self.out.is_empty()
-            && let Some(direct) = &self.direct
-            && let Ok(count) = direct.try_write(&self.out)
-        {
-            self.out.drain(..count);
+        let Some(direct) = self.direct.as_ref().filter(|_| !self.out.is_empty()) else { return };
+        let count = direct.try_write(&self.out).unwrap_or(0);
+        self.kept_back = direct.keeps_back();
+        self.out.drain(..count);
+    }
+
+    /// Something was given back behind so many requests that are not answered.
+    pub(super) fn released(&mut self, behind: usize) {
+        let before = self.answered + behind as u64;
+        let counted = self.at_risk.take().map(|(_, counted)| counted);
+        if self.is_at_risk(before) {
+            self.at_risk = Some((before, counted.unwrap_or_else(AtRisk::begin)));
         }
+    }
+
+    /// Whether the end of the process could lose what so many requests were sent before: not all is
+    /// with the kernel, or the server has something before it to answer.
+    fn is_at_risk(&self, before: u64) -> bool {
+        !self.out.is_empty() || self.kept_back || self.answered < before
+    }
+
+    /// Something was written, or answered.
+    fn look_at_risk(&mut self) {
+        if self.at_risk.as_ref().is_some_and(|(before, _)| !self.is_at_risk(*before)) {
+            self.at_risk = None;
+        }
+    }
+
+    /// All that was written is with the kernel.
+    pub(super) fn is_flushed(&mut self) {
+        self.kept_back = false;
+        self.look_at_risk();
     }
 
     /// Whether the driver has to be woken.
@@ -284,6 +323,7 @@ impl State {
         let stuck = !self.stuck.is_empty() && self.must_end_session();
         std::mem::take(&mut self.driver_wanted)
             || !self.out.is_empty()
+            || self.kept_back
             || self.closing
             || soon
             || watch
@@ -344,6 +384,8 @@ impl State {
         let at =
             self.pending.iter().position(|p| p.xid == header.xid).ok_or("a reply to no request")?;
         let Some(pending) = self.pending.remove(at) else { return Ok(()) };
+        self.answered += 1;
+        self.look_at_risk();
         match header.code {
             Code::SESSION_EXPIRED => return Err("the session has ended".to_owned()),
             Code::SESSION_MOVED => return Err("the session moved to another connection".to_owned()),
@@ -471,6 +513,7 @@ impl State {
         self.down_since = Some(self.clock.now());
         self.out.clear();
         self.direct = None;
+        (self.kept_back, self.at_risk, self.answered) = (false, None, 0);
         self.soon.clear();
         self.targets.clear();
         self.next_in_line.clear();

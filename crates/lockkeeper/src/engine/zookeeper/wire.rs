@@ -193,7 +193,7 @@ pub(super) struct Link {
     pub(super) reader: Reader,
     pub(super) frames: Frames,
     pub(super) writer: Writer,
-    /// What callers may write to; none on TLS.
+    /// What callers may write to; the state of the session takes it.
     pub(super) direct: Option<Writer>,
 }
 
@@ -201,7 +201,7 @@ impl Link {
     fn new(stream: Stream) -> Self {
         let socket = stream.socket();
         let (reader, writer, direct) = stream.split();
-        Self { socket, reader, frames: Frames::new(), writer, direct }
+        Self { socket, reader, frames: Frames::new(), writer, direct: Some(direct) }
     }
 }
 
@@ -268,24 +268,21 @@ impl Frames {
     }
 }
 
-/// Writes what the connection takes; what is left stays.
+/// Writes what the connection takes; what is left stays. Says whether all is with the kernel.
 pub(super) fn poll_write(
     writer: &mut Writer,
     cx: &mut Context<'_>,
     out: &mut Vec<u8>,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     while !out.is_empty() {
         match writer.poll_write(cx, out) {
-            Poll::Pending => return Ok(()),
+            Poll::Pending => return Ok(false),
             Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
             Poll::Ready(Ok(count)) => drop(out.drain(..count)),
             Poll::Ready(Err(error)) => return Err(error),
         }
     }
-    match writer.poll_flush(cx) {
-        Poll::Ready(Err(error)) => Err(error),
-        _ => Ok(()),
-    }
+    Ok(writer.poll_flush(cx)?.is_ready())
 }
 
 /// A timer that can be set anew.

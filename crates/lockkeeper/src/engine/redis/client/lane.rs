@@ -11,7 +11,7 @@ use super::node::Node;
 use super::nodes::{Nodes, PartingAt};
 use super::pipe::{Broken, Outcome};
 use super::resp::{Command, Value};
-use super::script::Call;
+use super::script::{Call, Which};
 use super::wire::{Answered, Link, Started, Tracking};
 use crate::engine::Inlet;
 use crate::engine::parting::Partings;
@@ -69,6 +69,15 @@ impl Lane {
             }
             #[cfg(feature = "cluster")]
             Self::Many(nodes) => nodes.start_calls(calls),
+        }
+    }
+
+    /// The same for releases: what sockets take is with the kernel when this returns.
+    pub(in crate::engine) fn start_releases(&self, calls: &[&Call]) -> Started {
+        match self {
+            Self::One(link) => link.start_releases(calls.iter().copied()),
+            #[cfg(feature = "cluster")]
+            Self::Many(nodes) => nodes.start_releases(calls),
         }
     }
 
@@ -205,6 +214,15 @@ impl Lane {
             Self::One(link) => link.track(what),
             #[cfg(feature = "cluster")]
             Self::Many(nodes) => nodes.track(what),
+        }
+    }
+
+    /// From the next connect on, asks whether the server has these scripts.
+    pub(in crate::engine) fn releases_by(&self, scripts: &'static [Which]) {
+        match self {
+            Self::One(link) => link.releases_by(scripts),
+            #[cfg(feature = "cluster")]
+            Self::Many(nodes) => nodes.releases_by(scripts),
         }
     }
 

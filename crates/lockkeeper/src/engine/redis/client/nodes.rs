@@ -23,7 +23,7 @@ use super::lane::{Ears, To};
 use super::node::Node;
 use super::pipe::{Broken, Outcome};
 use super::resp::{Command, Value};
-use super::script::Call;
+use super::script::{Call, Which};
 use super::slots::{Slots, slot_of};
 use super::why::Why;
 use super::wire::{Answered, Link, Started, Tracking, either};
@@ -72,6 +72,7 @@ struct State {
     /// What is listened to where a slot is.
     channels: BTreeMap<String, (u16, Option<Node>)>,
     tracks: Option<Tracking>,
+    releases: &'static [Which],
     inlet: Option<Arc<inlet::All>>,
     /// How much is being left or given back at each node.
     parting: BTreeMap<Node, usize>,
@@ -131,6 +132,7 @@ impl Nodes {
         if let Some(tracks) = &state.tracks {
             link.track(tracks.clone());
         }
+        link.releases_by(state.releases);
         for channel in &state.common {
             _ = link.subscribe(channel);
         }
@@ -183,6 +185,29 @@ impl Nodes {
         self.send(commands.map(|(to, command)| (self.to(to), command)))
     }
 
+    /// Sends releases, as one message to each node.
+    pub(super) fn start_releases(&self, calls: &[&Call]) -> Started {
+        if self.born != fork_generation() {
+            return Started::forked();
+        }
+        let mut messages: BTreeMap<Node, (Vec<usize>, Vec<&Call>)> = BTreeMap::new();
+        for (at, call) in calls.iter().enumerate() {
+            let Some(node) = self.slots.home(call.keys.first().map_or(0, slot_of)) else {
+                continue;
+            };
+            let (places, calls) = messages.entry(node).or_default();
+            places.push(at);
+            calls.push(call);
+        }
+        let mut all = Started::none(self.context.clock.now(), calls.len());
+        for (node, (places, calls)) in messages {
+            if let Some(link) = self.link(node) {
+                all.take_over(&places, link.start_releases(calls.into_iter()), node);
+            }
+        }
+        all
+    }
+
     fn send_one(&self, node: Option<Node>, command: &Command) -> Started {
         if self.born != fork_generation() {
             return Started::forked();
@@ -230,6 +255,9 @@ impl Nodes {
         match &answered.value {
             // Nothing was run, so nothing is run twice.
             Value::Error(text) if text.starts_with("NOSCRIPT") && wanted() => {
+                if let Some(link) = self.known(answered.node) {
+                    link.lacks(call.script);
+                }
                 let started = self.start([(&to, call.in_full_in_slot())].into_iter());
                 let command = || wanted().then(|| call.in_full_in_slot());
                 let answered = self.finish(started, &to, command, patience).await?;
@@ -412,6 +440,10 @@ impl Nodes {
         let mut state = self.lock();
         state.links.values().for_each(|link| link.track(what.clone()));
         state.tracks = Some(what);
+    }
+
+    pub(super) fn releases_by(&self, scripts: &'static [Which]) {
+        self.lock().releases = scripts;
     }
 
     pub(super) fn facts(&self) -> Option<Facts> {

@@ -4,7 +4,8 @@
 //! A command that finds the connection all but idle is written by its caller, without a task
 //! switch. While more replies are outstanding, commands gather in a buffer. It is written in one go
 //! by whoever fills a chunk, and what is left by the driver task: many tasks share a few system
-//! calls.
+//! calls. A release is always written by its caller, with all that gathered before it: the process
+//! may end before the driver runs.
 //!
 //! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there
 //! first. In a crowd the driver leaves them to callers for a few milliseconds.
@@ -24,6 +25,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::resp::{Command, Value, parse};
 use super::why::Why;
+use crate::engine::at_exit::AtRisk;
 use crate::engine::stream::{Lent, Reader, Stream, Writer, input_for_caller};
 use crate::engine::{Inlet, Took};
 
@@ -45,6 +47,15 @@ const LEFT_FOR: Duration = Duration::from_millis(1);
 /// An idle connection is asked for a sign of life after this time, so that a silently dropped one
 /// is found early.
 const IDLE_PING: Duration = Duration::from_secs(30);
+
+/// Who writes a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Haste {
+    /// Its caller where the connection is all but idle, else whoever writes next.
+    Shared,
+    /// Its caller.
+    Now,
+}
 
 /// Why a reply did not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,16 +101,18 @@ struct Input {
 }
 
 struct State {
-    /// What callers may write to directly; `None` on TLS, where the driver writes.
+    /// What callers may write to directly, until the connection has ended.
     writer: Option<Writer>,
     /// Commands that are not written yet.
     out: Vec<u8>,
     /// Bytes ever handed in, and how many of them were written.
     queued: u64,
     written: u64,
+    /// The last release, while the end of the process could lose it.
+    at_risk: Option<Released>,
     waiting: VecDeque<Waiting>,
     driver: Option<Waker>,
-    /// The socket took less than it was given last.
+    /// The socket took less than it was given last; the driver writes the rest.
     full: bool,
     /// The driver leaves what comes to callers.
     left: bool,
@@ -128,10 +141,11 @@ impl Pipe {
         let lent = Lent::new(stream.socket());
         let (reader, writer, direct) = stream.split();
         let state = State {
-            writer: direct,
+            writer: Some(direct),
             out: Vec::with_capacity(4096),
             queued: 0,
             written: 0,
+            at_risk: None,
             waiting: VecDeque::with_capacity(64),
             driver: None,
             full: false,
@@ -176,8 +190,21 @@ impl Pipe {
 
     /// Sends commands as one message; the receivers get their replies in order.
     pub(in crate::engine) fn send(&self, commands: &[Command]) -> Vec<oneshot::Receiver<Outcome>> {
+        self.send_with(commands, Haste::Shared)
+    }
+
+    /// The same for what has to be with the kernel before the caller goes on, where the socket has
+    /// room.
+    pub(in crate::engine) fn send_now(
+        &self,
+        commands: &[Command],
+    ) -> Vec<oneshot::Receiver<Outcome>> {
+        self.send_with(commands, Haste::Now)
+    }
+
+    fn send_with(&self, commands: &[Command], haste: Haste) -> Vec<oneshot::Receiver<Outcome>> {
         let mut receivers = Vec::with_capacity(commands.len());
-        self.queue(commands, || {
+        self.queue(commands, haste, || {
             let (sender, receiver) = oneshot::channel();
             receivers.push(receiver);
             Some(sender)
@@ -188,10 +215,12 @@ impl Pipe {
     fn queue(
         &self,
         commands: &[Command],
+        haste: Haste,
         mut reply: impl FnMut() -> Option<oneshot::Sender<Outcome>>,
     ) {
         let mut state = self.lock();
         let idle = state.waiting.len() < DIRECT_BELOW && state.out.is_empty();
+        let from = state.queued;
         let since = Instant::now();
         for command in commands {
             let sender = reply();
@@ -206,12 +235,15 @@ impl Pipe {
             state.queued += (state.out.len() - before) as u64;
             state.waiting.push_back(Waiting { starts_at, since, reply: sender });
         }
-        if idle || state.out.len() >= CHUNK && !state.full {
+        if idle || haste == Haste::Now || state.out.len() >= CHUNK && !state.full {
             state.write_directly();
+            if haste == Haste::Now && state.ended.is_none() {
+                state.released(from);
+            }
         }
         state.sent_since_tick = true;
         let dozing = std::mem::take(&mut state.dozing);
-        if (dozing || !state.out.is_empty())
+        if (dozing || state.full || !state.out.is_empty())
             && let Some(driver) = state.driver.take()
         {
             drop(state);
@@ -387,7 +419,9 @@ impl Input {
         let waiting = {
             let mut state = shared.lock();
             state.answered = Instant::now();
-            state.waiting.pop_front()
+            let waiting = state.waiting.pop_front();
+            state.look_at_risk();
+            waiting
         };
         match waiting {
             Some(Waiting { reply, .. }) => {
@@ -410,10 +444,44 @@ impl State {
     fn write_directly(&mut self) {
         let Some(writer) = &self.writer else { return };
         let length = writer.try_write(&self.out).unwrap_or(0);
+        self.full = length < self.out.len() || writer.keeps_back();
         self.out.drain(..length);
         self.written += length as u64;
-        self.full = !self.out.is_empty();
     }
+
+    /// What was queued from there on gives something back.
+    fn released(&mut self, from: u64) {
+        let counted = self.at_risk.take().map(|earlier| earlier.counted);
+        if self.is_at_risk(from) {
+            let counted = counted.unwrap_or_else(AtRisk::begin);
+            self.at_risk = Some(Released { from, counted });
+        }
+    }
+
+    /// Whether the end of the process could lose what was queued from there on: not all is with the
+    /// kernel, or the server has something before it to answer.
+    fn is_at_risk(&self, from: u64) -> bool {
+        self.full || self.waiting.front().is_some_and(|oldest| oldest.starts_at < from)
+    }
+
+    /// Something was written, or answered.
+    fn look_at_risk(&mut self) {
+        if self.at_risk.as_ref().is_some_and(|last| !self.is_at_risk(last.from)) {
+            self.at_risk = None;
+        }
+    }
+
+    /// All that was written is with the kernel.
+    fn is_flushed(&mut self) {
+        self.full = !self.out.is_empty();
+        self.look_at_risk();
+    }
+}
+
+/// The last releases, and where they begin.
+struct Released {
+    from: u64,
+    counted: AtRisk,
 }
 
 struct Driver {
@@ -449,6 +517,7 @@ impl Driver {
             state.ended.get_or_insert_with(|| why.to_owned());
             state.writer = None;
             state.out = Vec::new();
+            state.at_risk = None;
             (std::mem::take(&mut state.waiting), state.written)
         };
         for one in waiting {
@@ -487,14 +556,14 @@ impl Driver {
                 return Poll::Ready(why.clone());
             }
             // What slipped in since the write found no waker to call.
-            if full || state.out.is_empty() {
+            if full || state.out.is_empty() && !state.full {
                 state.driver = Some(cx.waker().clone());
                 return Poll::Pending;
             }
         }
     }
 
-    /// Writes what the socket takes; says whether it is full.
+    /// Writes what the socket takes; says whether it is full, so that it calls once there is room.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut state = self.pipe.lock();
         let mut full = false;
@@ -504,17 +573,17 @@ impl Driver {
                 Poll::Ready(Ok(length)) => {
                     state.out.drain(..length);
                     state.written += length as u64;
-                    state.full = false;
                 }
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Pending => full = true,
             }
         }
-        drop(state);
-        match self.writer.poll_flush(cx) {
-            Poll::Ready(Err(error)) => Err(error),
-            _ => Ok(full),
+        // With the state locked, so that nothing is written in between.
+        match self.writer.poll_flush(cx)? {
+            Poll::Ready(()) => state.is_flushed(),
+            Poll::Pending => full = true,
         }
+        Ok(full)
     }
 
     /// Whether what comes is left to callers: they have read since this was looked at last.
@@ -594,7 +663,7 @@ impl Driver {
             if quiet && now >= answered + IDLE_PING {
                 state.answered = now;
                 drop(state);
-                self.pipe.queue(&[Command::new(["PING"])], || None);
+                self.pipe.queue(&[Command::new(["PING"])], Haste::Shared, || None);
             } else {
                 drop(state);
                 self.timer.as_mut().reset(if quiet {

@@ -1,4 +1,6 @@
-//! The scripts, by their SHA-1: EVALSHA first, the text only when the server does not know it.
+//! The scripts, by their SHA-1: EVALSHA first, the text only when the server does not know it. A
+//! release brings its text along unless the server is known to have it: the process may end before
+//! the server could say that it does not.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -141,6 +143,17 @@ impl Call {
         self.command("EVAL", &self.script.get().text)
     }
 
+    /// One of both, for a node of a cluster or for one server.
+    pub(super) fn command_for(&self, in_slot: bool, known: bool) -> Command {
+        #[cfg(feature = "cluster")]
+        if in_slot {
+            return if known { self.by_name_in_slot() } else { self.in_full_in_slot() };
+        }
+        #[cfg(not(feature = "cluster"))]
+        let _ = in_slot;
+        if known { self.by_name() } else { self.in_full() }
+    }
+
     fn command(&self, verb: &str, script: &str) -> Command {
         self.command_with(verb, script, None)
     }
@@ -205,6 +218,24 @@ impl Which {
                 | Self::PermitsRelease
                 | Self::CountDown
         )
+    }
+}
+
+impl Which {
+    /// What asks a server which of these it knows, as a node of a cluster has them or as one server
+    /// does.
+    pub(super) fn exist(scripts: &[Self], in_slot: bool) -> Command {
+        #[cfg(not(feature = "cluster"))]
+        let _ = in_slot;
+        let names = scripts.iter().map(|which| {
+            let script = which.get();
+            #[cfg(feature = "cluster")]
+            if let Some((_, sha)) = script.in_slot.as_ref().filter(|_| in_slot) {
+                return sha;
+            }
+            &script.sha
+        });
+        names.fold(Command::new(["SCRIPT", "EXISTS"]), |command, sha| command.arg(sha))
     }
 }
 

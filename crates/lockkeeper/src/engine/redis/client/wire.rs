@@ -19,6 +19,7 @@ use super::super::options::{Address, RedisOptions};
 use super::gate::Gate;
 use super::pipe::{Broken, OnPush, Outcome, Pipe};
 use super::resp::{Command, Value};
+use super::script::Which;
 use super::stream::{self, Dialled};
 use crate::engine::Inlet;
 use crate::words::clock::{Clock, Ticks};
@@ -54,6 +55,10 @@ struct State {
     dialled: Option<Address>,
     channels: BTreeSet<String>,
     tracks: Option<Tracking>,
+    /// The scripts of releases, which are asked for with the greeting.
+    releases: &'static [Which],
+    /// Those of them that the server has, or is sent on the present connection.
+    known: BTreeSet<Which>,
     /// Why it is down.
     why: Option<Error>,
     facts: Option<Facts>,
@@ -122,6 +127,8 @@ impl Link {
             dialled: None,
             channels: BTreeSet::new(),
             tracks: None,
+            releases: &[],
+            known: BTreeSet::new(),
             why: None,
             facts: None,
             closed: false,
@@ -149,6 +156,11 @@ impl Link {
     /// From the next connect on, hears when somebody else changes such keys.
     pub(in crate::engine) fn track(&self, what: Tracking) {
         self.lock().tracks = Some(what);
+    }
+
+    /// From the next connect on, asks whether the server has these scripts.
+    pub(in crate::engine) fn releases_by(&self, scripts: &'static [Which]) {
+        self.lock().releases = scripts;
     }
 
     /// Calls this before anything is read from a new connection: another server may answer over it,
@@ -220,7 +232,7 @@ impl Link {
         let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
         let mut driver = Box::pin(self.clone().unless_moved(at, pipe.clone(), driver));
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
-        let facts = driven(self.hello(&pipe, &channels), &mut driver).await?;
+        let (facts, known) = driven(self.hello(&pipe, &channels), &mut driver).await?;
         {
             let mut state = self.lock();
             if state.closed {
@@ -228,6 +240,7 @@ impl Link {
                 return Err(errors::unreachable(&self.options.address, "the engine was closed"));
             }
             state.facts = Some(facts);
+            state.known = known;
             state.pipe = Some(pipe.clone());
             state.since = self.clock.now();
             state.why = None;

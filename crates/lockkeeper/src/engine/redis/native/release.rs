@@ -83,7 +83,7 @@ impl Releases for Native {
             let asked = self.ask(claim, Line::Join, None);
             return Answer::later(async move { Released { ends, again: Some(asked.get().await) } });
         }
-        let mut sent = self.links.prompt().start(&to_send).each();
+        let mut sent = self.links.start_releases(&to_send).each();
         let leaves = calls.into_iter().map(|call| {
             let (id, call) = call?;
             let started = sent.next().unwrap_or_else(Started::nothing);

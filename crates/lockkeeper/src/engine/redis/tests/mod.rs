@@ -19,6 +19,7 @@ mod recheck;
 mod recipe;
 mod redisson;
 mod refusals;
+mod releases;
 mod resolve;
 mod shared;
 mod slots;

@@ -3,30 +3,83 @@
 use super::*;
 use crate::ErrorKind;
 
+/// A server that speaks TLS on a port of its own, the port, and where the certificates are.
+fn start(dir: &std::path::Path) -> (Server, u16, impl Fn(&str) -> String + use<>) {
+    let dir = lockkeeper_lab::servers::certificates::make(dir);
+    let at = dir.clone();
+    let file = move |name: &str| at.join(name).display().to_string();
+    let keys = std::fs::read_to_string(file("server.key")).unwrap()
+        + &std::fs::read_to_string(file("server.pem")).unwrap();
+    std::fs::write(dir.join("both.pem"), keys).unwrap();
+    let secure = lockkeeper_lab::servers::free_port();
+    let settings = Settings {
+        lines: vec![
+            format!("secureClientPort={secure}"),
+            "secureClientPortAddress=127.0.0.1".to_owned(),
+            "maxSessionTimeout=600000".to_owned(),
+        ],
+        properties: vec![
+            "zookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory"
+                .to_owned(),
+            format!("zookeeper.ssl.keyStore.location={}", file("both.pem")),
+            format!("zookeeper.ssl.trustStore.location={}", file("ca.pem")),
+        ],
+        ..Settings::default()
+    };
+    (Server::start(settings).unwrap(), secure, file)
+}
+
+#[test]
+fn r6_b5_releases_in_a_row_reach_the_server_while_the_driver_stands_still() {
+    run(async {
+        let home = tempfile::tempdir().unwrap();
+        let (server, secure, file) = start(home.path());
+        let tls = format!(
+            "zk://localhost:{secure}?connect_timeout=5s&tls=true&session_timeout=10m&tls_ca={}\
+             &tls_cert={}&tls_key={}",
+            file("ca.pem"),
+            file("client.pem"),
+            file("client.key")
+        );
+        let plain = format!("zk://{}?session_timeout=10m", server.address());
+        for url in [tls, plain.clone()] {
+            let one = Client::open(&url).await.unwrap();
+            let held: Vec<Claim> = (0..6).map(|n| claim(&format!("x{n}"))).collect();
+            for each in &held {
+                one.lock(each).await;
+            }
+            let released: Vec<_> =
+                held.iter().map(|each| one.engine.release(&[each.id], None)).collect();
+            // This thread's runtime drives the connection, and does nothing until another's client
+            // has them all.
+            let plain = plain.clone();
+            std::thread::spawn(move || {
+                run(async move {
+                    let two = Client::open(&plain).await.unwrap();
+                    for n in 0..6 {
+                        let next = claim(&format!("x{n}"));
+                        if let Attempt::InLine(_) = two.join(&next).await {
+                            two.granted(next.id).await;
+                        }
+                        assert!(matches!(two.release(&next).await, End::Freed));
+                    }
+                });
+            })
+            .join()
+            .unwrap();
+            for each in released {
+                let ends = answer(each).await.ends;
+                assert!(matches!(ends.as_slice(), [End::Freed]), "{ends:?}");
+            }
+        }
+    });
+}
+
 #[test]
 fn tls_is_spoken_with_certificates_on_both_sides_and_a_mismatch_is_named() {
     run(async {
         let home = tempfile::tempdir().unwrap();
-        let dir = lockkeeper_lab::servers::certificates::make(home.path());
-        let file = |name: &str| dir.join(name).display().to_string();
-        let keys = std::fs::read_to_string(file("server.key")).unwrap()
-            + &std::fs::read_to_string(file("server.pem")).unwrap();
-        std::fs::write(dir.join("both.pem"), keys).unwrap();
-        let secure = lockkeeper_lab::servers::free_port();
-        let settings = Settings {
-            lines: vec![
-                format!("secureClientPort={secure}"),
-                "secureClientPortAddress=127.0.0.1".to_owned(),
-            ],
-            properties: vec![
-                "zookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory"
-                    .to_owned(),
-                format!("zookeeper.ssl.keyStore.location={}", file("both.pem")),
-                format!("zookeeper.ssl.trustStore.location={}", file("ca.pem")),
-            ],
-            ..Settings::default()
-        };
-        let server = Server::start(settings).unwrap();
+        let (server, secure, file) = start(home.path());
         let url = |port: u16, rest: &str| {
             format!("zk://localhost:{port}?connect_timeout=5s&tls=true&{rest}")
         };

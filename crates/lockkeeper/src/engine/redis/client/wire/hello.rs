@@ -1,9 +1,12 @@
 //! What is said first on a fresh connection, and what the server answers to it.
 
+use std::collections::BTreeSet;
+
 use super::super::super::describe::Facts;
 use super::super::super::errors;
 use super::super::pipe::{Broken, Pipe};
 use super::super::resp::{Command, Value};
+use super::super::script::Which;
 use super::{Link, Tracking};
 use crate::words::clock::unix_us;
 use crate::words::error::{Error, Result};
@@ -32,8 +35,12 @@ impl Link {
     }
 
     /// Everything in one message: who we are, which database, what we listen to, what the server
-    /// is.
-    pub(super) async fn hello(&self, pipe: &Pipe, channels: &[String]) -> Result<Facts> {
+    /// is, and which scripts of releases it has.
+    pub(super) async fn hello(
+        &self,
+        pipe: &Pipe,
+        channels: &[String],
+    ) -> Result<(Facts, BTreeSet<Which>)> {
         let options = &self.options;
         let mut hello = Command::new(["HELLO", "3"]);
         if let Some(password) = &options.password {
@@ -59,7 +66,10 @@ impl Link {
         if let Some(key) = &options.marker {
             commands.push(("HMGET", Command::new(["HMGET", key, "run", "layout", "clock_skew"])));
         }
-        let tracks = self.lock().tracks.clone();
+        let (tracks, releases) = {
+            let state = self.lock();
+            (state.tracks.clone(), state.releases)
+        };
         if let Some(tracks) = &tracks {
             let on = Command::new(["CLIENT", "TRACKING", "ON", "NOLOOP"]);
             commands.push((
@@ -69,6 +79,9 @@ impl Link {
                     Tracking::Prefix(prefix) => on.arg("BCAST").arg("PREFIX").arg(prefix),
                 },
             ));
+        }
+        if !releases.is_empty() {
+            commands.push(("SCRIPT", Which::exist(releases, options.scattered())));
         }
         let (names, commands): (Vec<&str>, Vec<Command>) = commands.into_iter().unzip();
         let (before, read_at_us) = (self.clock.now(), unix_us());
@@ -99,6 +112,15 @@ impl Link {
                 }
                 value => values.push(value),
             }
+        }
+        let mut known = BTreeSet::new();
+        if !releases.is_empty()
+            && let Some(exist) = values.pop()
+        {
+            // Where it is denied, the first release brings its script along.
+            let has = |(_, there): &(_, &Value)| there.integer() == Some(1);
+            let there = releases.iter().zip(exist.items()).filter(has);
+            known.extend(there.map(|(which, _)| *which));
         }
         // Where it is denied, waiters look when the lease ends, and watchers every five seconds.
         let tracks = tracks.and_then(|_| values.pop());
@@ -133,6 +155,6 @@ impl Link {
         }
         #[cfg(not(feature = "cluster"))]
         drop(id);
-        Ok(facts)
+        Ok((facts, known))
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::super::node::Node;
 use super::super::pipe::{Broken, Outcome};
 use super::super::resp::{Command, Value};
-use super::super::script::Call;
+use super::super::script::{Call, Which};
 use super::Link;
 use crate::engine::parting::Partings;
 use crate::words::clock::Ticks;
@@ -45,6 +45,34 @@ impl Link {
             }
             (None, _) => Vec::new(),
         };
+        Started::sent(before, answers)
+    }
+
+    /// Sends releases as one message, which does not wait for replicas: what the socket takes is
+    /// with the kernel when this returns. A script that the server is not known to have goes along.
+    pub(in crate::engine) fn start_releases<'a>(
+        &self,
+        calls: impl Iterator<Item = &'a Call>,
+    ) -> Started {
+        let before = self.clock.now();
+        if self.born != fork_generation() {
+            return Started { before, answers: Vec::new(), forked: true };
+        }
+        let in_slot = self.options.scattered();
+        let mut state = self.lock();
+        let Some(pipe) = state.pipe.clone() else { return Started::sent(before, Vec::new()) };
+        let mut anew = false;
+        let commands: Vec<Command> = calls
+            .map(|call| {
+                let known = !state.known.insert(call.script);
+                anew |= !known;
+                call.command_for(in_slot, known)
+            })
+            .collect();
+        // One that takes its script for known is to be queued behind the one that brings it.
+        let behind = anew.then_some(state);
+        let answers = pipe.send_now(&commands);
+        drop(behind);
         Started::sent(before, answers)
     }
 
@@ -97,6 +125,7 @@ impl Link {
         match &answered.value {
             // Nothing was run, so nothing is run twice.
             Value::Error(text) if text.starts_with("NOSCRIPT") && wanted() => {
+                self.lacks(call.script);
                 let started = self.start(&[call.in_full()]);
                 let command = || wanted().then(|| call.in_full());
                 let answered = self.finish(started, command, patience).await?;
@@ -104,6 +133,11 @@ impl Link {
             }
             _ => Ok(answered),
         }
+    }
+
+    /// The server has lost a script: the next release brings it along.
+    pub(in crate::engine::redis::client) fn lacks(&self, script: Which) {
+        self.lock().known.remove(&script);
     }
 
     /// Waits until nothing is parting any more, or until nothing can be sent, or for as long as an
@@ -147,6 +181,10 @@ impl Started {
             answers: answer.map(Some).into_iter().collect(),
             forked,
         })
+    }
+
+    pub(in crate::engine::redis) fn is_on_its_way(&self) -> bool {
+        self.answers.iter().any(Option::is_some)
     }
 
     /// Waits for the answer of the only command, or of the last one.
@@ -202,10 +240,6 @@ impl Started {
         let last = self.answers.pop().flatten().filter(|_| whole);
         self.answers = last.map(|last| Some(Pending { node, ..last })).into_iter().collect();
         self
-    }
-
-    pub(in crate::engine::redis::client) fn is_on_its_way(&self) -> bool {
-        self.answers.iter().any(Option::is_some)
     }
 
     pub(in crate::engine::redis::client) fn is_forked(&self) -> bool {

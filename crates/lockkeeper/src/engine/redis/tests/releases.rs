@@ -1,0 +1,434 @@
+//! A release is with the kernel when a guard's drop returns, whatever the driver does (B5).
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command as Program, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::StreamOwned;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::super::native::Native;
+use super::super::opened::{Opened as _, Server};
+use super::super::options::{Address, RedisOptions, RedissonLock, Tls, Wait};
+use super::super::pipe::Pipe;
+use super::super::resp::Command;
+use super::super::script::Which;
+use super::interop::{plain, redisson};
+use super::server::RedisServer;
+use super::support::{PATIENCE, Process, granted, options, until};
+use crate::engine::at_exit::AtRisk;
+use crate::engine::stream::Stream;
+use crate::engine::tls::shake_hands;
+use crate::engine::{Answer, End, Released};
+use crate::words::claim::Claim;
+use crate::words::id::HoldId;
+use crate::{Guard, Locks};
+
+/// No lease ends within a test.
+const LONG: Duration = PATIENCE.saturating_mul(5);
+
+/// A server that speaks TLS beside its own port.
+struct Secure {
+    server: RedisServer,
+    port: u16,
+    ca: std::path::PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Secure {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let made = lockkeeper_lab::servers::certificates::make(dir.path());
+        let text = |name: &str| made.join(name).to_string_lossy().into_owned();
+        let port = lockkeeper_lab::servers::free_port();
+        let server = RedisServer::start_with(&[
+            "--tls-port",
+            &port.to_string(),
+            "--tls-cert-file",
+            &text("server.pem"),
+            "--tls-key-file",
+            &text("server.key"),
+            "--tls-ca-cert-file",
+            &text("ca.pem"),
+            "--tls-auth-clients",
+            "no",
+        ]);
+        Self { server, port, ca: made.join("ca.pem"), _dir: dir }
+    }
+
+    /// These options, over TLS.
+    fn over_tls(&self, options: RedisOptions) -> RedisOptions {
+        let tls = Tls { ca: Some(self.ca.clone()), ..Tls::default() };
+        let address = Address::Tcp("localhost".into(), self.port);
+        RedisOptions { address, tls: Some(tls), ..options }
+    }
+
+    fn url(&self) -> String {
+        format!("rediss://localhost:{}?tls_ca={}", self.port, self.ca.display())
+    }
+}
+
+/// Holds of a process, whose leases end in no test.
+fn take(process: &Process, names: &[String]) -> Vec<HoldId> {
+    let take = |name: &String| {
+        let claim = Claim { ttl: LONG, ..process.exclusive(name) };
+        granted(process.attempt(&claim));
+        claim.id
+    };
+    names.iter().map(take).collect()
+}
+
+/// Gives holds back one after the other while the thread that drives the connection stands still,
+/// and waits meanwhile until none of these keys is there.
+fn give_back(process: &Process, holds: &[HoldId], server: &RedisServer, keys: &[String]) {
+    let stalled = process.stall();
+    let released: Vec<Answer<Released>> =
+        holds.iter().map(|hold| process.engine.release(&[*hold], None)).collect();
+    until_free(server, keys);
+    drop(stalled);
+    for answer in released {
+        let Released { ends, .. } = process.wait(answer);
+        assert!(matches!(ends.as_slice(), [End::Freed]), "{ends:?}");
+    }
+}
+
+fn until_free(server: &RedisServer, keys: &[String]) {
+    let mut exists = vec!["EXISTS"];
+    exists.extend(keys.iter().map(String::as_str));
+    until("the server has freed them all", || server.command(&exists) == ["0"]);
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("n{n}")).collect()
+}
+
+fn native_keys(names: &[String]) -> Vec<String> {
+    names.iter().map(|name| format!("lockkeeper:{{lock:{name}}}")).collect()
+}
+
+#[test]
+fn r6_b5_releases_in_a_row_reach_a_server_that_has_not_seen_them_while_the_driver_stands_still() {
+    for transport in ["TCP", "unix", "TLS"] {
+        let secure = Secure::start();
+        let server = &secure.server;
+        let over = |options: RedisOptions| match transport {
+            "TCP" => options,
+            "unix" => RedisOptions { address: Address::Unix(server.socket()), ..options },
+            _ => secure.over_tls(options),
+        };
+        let names = names(5);
+        for (options, keys) in [
+            (options(server.port()), native_keys(&names)),
+            (plain(server), names.clone()),
+            (redisson(server, RedissonLock::Plain), names.clone()),
+        ] {
+            let process = Process::with(over(options));
+            // The first time the server has no script that gives back, and the second time it has.
+            for _ in 0..2 {
+                let holds = take(&process, &names);
+                assert_ne!(server.command(&["EXISTS", &keys[0]]), ["0"]);
+                give_back(&process, &holds, server, &keys);
+            }
+        }
+    }
+}
+
+#[test]
+fn r6_b5_a_release_brings_its_script_along_where_the_server_lacks_it_and_nowhere_else() {
+    let server = RedisServer::start();
+    let (names, sha) = (names(3), Which::Release.get().sha());
+    let keys = native_keys(&names);
+    let calls = || {
+        let counts = server.command_counts();
+        let of = |command: &str| counts.get(command).copied().unwrap_or(0);
+        (of("eval"), of("evalsha"))
+    };
+    let gives_back = |process: &Process, (in_full, by_name): (u64, u64), what: &str| {
+        let holds = take(process, &names);
+        let before = calls();
+        give_back(process, &holds, &server, &keys);
+        let after = calls();
+        assert_eq!((after.0 - before.0, after.1 - before.1), (in_full, by_name), "{what}");
+    };
+    let process = Process::of(&server);
+    gives_back(&process, (1, 2), "the first brings it along for those behind it");
+    gives_back(&process, (0, 3), "from then on the server has it");
+    let other = Process::of(&server);
+    gives_back(&other, (0, 3), "the greeting says that it has it");
+    server.command(&["SCRIPT", "FLUSH"]);
+    server.command(&["CLIENT", "KILL", "SKIPME", "yes"]);
+    other.link(false);
+    other.link(true);
+    assert_eq!(server.command(&["SCRIPT", "EXISTS", sha]), ["0"]);
+    gives_back(&other, (1, 2), "and that of the next connection that it has it not");
+    // Behind its back: one more round trip tells, and that is all.
+    server.command(&["SCRIPT", "FLUSH"]);
+    let holds = take(&other, &names[..1]);
+    assert!(matches!(other.release(holds[0]), End::Freed));
+    assert_eq!(server.command(&["SCRIPT", "EXISTS", sha]), ["1"]);
+}
+
+#[test]
+fn r6_b5_a_release_does_not_wait_behind_replicas_nor_for_the_second_connection() {
+    let server = RedisServer::start();
+    let wait = Some(Wait { replicas: 0, timeout: Duration::from_millis(100) });
+    let options = RedisOptions { wait, ..options(server.port()) };
+    let engine = Arc::new(Server::<Native>::new(options, ()));
+    let process = Process::around(engine.clone()).unwrap();
+    let names = names(5);
+    let holds = take(&process, &names);
+    // As before it was connected.
+    engine.opened().unwrap().links().side().close();
+    let stalled = process.stall();
+    let released: Vec<_> =
+        holds.iter().map(|hold| process.engine.release(&[*hold], None)).collect();
+    until_free(&server, &native_keys(&names));
+    drop((stalled, released));
+}
+
+#[test]
+fn r6_b5_what_tls_keeps_back_of_a_release_leaves_in_order_once_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = lockkeeper_lab::servers::certificates::make(dir.path());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let ((go_on, may_read), (tell, told)) = (channel::<()>(), channel());
+    let mut whole = Vec::new();
+    let word = "w".repeat(100_000);
+    let (fills, release) = (Command::new(["ECHO", &word]), Command::new(["GIVE", "BACK"]));
+    (0..FILLING).for_each(|_| fills.encode(&mut whole));
+    release.encode(&mut whole);
+    let (length, pem) = (whole.len(), made.clone());
+    let server = std::thread::spawn(move || {
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = StreamOwned::new(tls_server(&pem), socket);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock).unwrap();
+        }
+        _ = may_read.recv();
+        let mut got = vec![0; length];
+        stream.read_exact(&mut got).unwrap();
+        got
+    });
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let socket = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            let tls = Tls { ca: Some(made.join("ca.pem")), ..Tls::default() };
+            let stream = shake_hands(&tls, "localhost", "there", "", socket).await.unwrap();
+            let stream = Stream::Tls(Box::new(stream));
+            let (pipe, driver) = Pipe::new(stream, PATIENCE, Arc::new(|_, _| {}));
+            tell.send(pipe).unwrap();
+            driver.await
+        })
+    });
+    let pipe = told.recv().unwrap();
+    for _ in 0..FILLING {
+        drop(pipe.send(std::slice::from_ref(&fills)));
+    }
+    drop(pipe.send_now(&[release]));
+    go_on.send(()).unwrap();
+    assert!(server.join().unwrap() == whole, "each byte once, and in order");
+    thread.join().unwrap();
+}
+
+fn tls_server(dir: &std::path::Path) -> rustls::ServerConnection {
+    let chain = CertificateDer::pem_file_iter(dir.join("server.pem")).unwrap();
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(dir.join("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    rustls::ServerConnection::new(Arc::new(config)).unwrap()
+}
+
+/// Not a test of its own: what the other processes of the tests below do. Run as a test it has
+/// nothing to do.
+#[test]
+fn helper() {
+    let Ok(role) = std::env::var("LOCKKEEPER_TEST_ROLE") else { return };
+    let at = std::env::var("LOCKKEEPER_TEST_AT").unwrap();
+    match role.as_str() {
+        "full" => {
+            let (pipe, _thread) = over_socket(&at);
+            let word = "w".repeat(100_000);
+            for _ in 0..FILLING {
+                drop(pipe.send(&[Command::new(["ECHO", &word])]));
+            }
+            drop(pipe.send_now(&[Command::new(["GIVE", "BACK"])]));
+            say("given back");
+            std::process::exit(0);
+        }
+        "exit" => {
+            let (_runtime, _locks, guards) = hold(&at, 5);
+            drop(guards);
+            std::process::exit(0);
+        }
+        "exit while the keeper stands still" => {
+            let (_runtime, locks, guards) = hold(&at, 1);
+            stall(&locks);
+            drop(guards);
+            std::process::exit(0);
+        }
+        "end of main" => {
+            let (runtime, locks, guards) = hold(&at, 1);
+            stall(&locks);
+            drop(guards);
+            std::mem::forget((runtime, locks));
+        }
+        "fork" => {
+            let (runtime, _locks, guards) = hold(&at, 1);
+            let _at_risk = AtRisk::begin();
+            // SAFETY: the child has this thread alone. It drops a guard of its parent's, which does
+            // nothing there, and ends.
+            match unsafe { nix::unistd::fork() }.unwrap() {
+                nix::unistd::ForkResult::Child => {
+                    drop(guards);
+                    // SAFETY: what runs at the end takes no lock that a thread of the parent had.
+                    unsafe { nix::libc::exit(0) }
+                }
+                nix::unistd::ForkResult::Parent { child } => {
+                    nix::sys::wait::waitpid(child, None).unwrap();
+                    for guard in &guards {
+                        runtime.block_on(guard.verify()).unwrap();
+                    }
+                    say("still held");
+                    // SAFETY: ends the process at once, and nothing is given back.
+                    unsafe { nix::libc::_exit(0) }
+                }
+            }
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// More than a socket takes.
+const FILLING: usize = 100;
+
+fn over_socket(path: &str) -> (Pipe, std::thread::JoinHandle<String>) {
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let (tell, told) = channel();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let stream = Stream::Unix(tokio::net::UnixStream::from_std(stream).unwrap());
+            let (pipe, driver) = Pipe::new(stream, PATIENCE, Arc::new(|_, _| {}));
+            tell.send(pipe).unwrap();
+            driver.await
+        })
+    });
+    (told.recv().unwrap(), thread)
+}
+
+fn hold(url: &str, count: usize) -> (tokio::runtime::Runtime, Locks, Vec<Guard>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (locks, guards) = runtime.block_on(async {
+        let locks = Locks::open(url).await.unwrap();
+        let mut guards = Vec::new();
+        for name in names(count) {
+            guards.push(locks.mutex(&name).lock().ttl(LONG).await.unwrap());
+        }
+        (locks, guards)
+    });
+    (runtime, locks, guards)
+}
+
+/// The thread of the keeper does nothing any more.
+fn stall(locks: &Locks) {
+    let (stalled, began) = channel();
+    locks.keeper.run(async move {
+        stalled.send(()).unwrap();
+        std::thread::park();
+        unreachable!("nobody wakes it");
+    });
+    began.recv().unwrap();
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{line}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Another process, which waits at its end for as long as something is at risk.
+fn start(role: &str, at: &str) -> Child {
+    Program::new(std::env::current_exe().unwrap())
+        .args(["--exact", "engine::redis::tests::releases::helper", "--nocapture"])
+        .env("LOCKKEEPER_TEST_ROLE", role)
+        .env("LOCKKEEPER_TEST_AT", at)
+        .env("LOCKKEEPER_TEST_WAITS_AT_EXIT", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Reads what the process says until it says this.
+fn hear(child: &mut Child, what: &str) {
+    let mut out = BufReader::new(child.stdout.as_mut().unwrap());
+    let mut line = String::new();
+    while line.trim() != what {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0, "it ended before it said {what:?}");
+    }
+}
+
+#[test]
+fn r6_b5_what_the_socket_did_not_take_when_a_guard_was_dropped_is_written_before_exit_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut child = start("full", path.to_str().unwrap());
+    let (mut server, _) = listener.accept().unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It has dropped its guard, and nothing was read.
+    hear(&mut child, "given back");
+    let mut last = Vec::new();
+    Command::new(["GIVE", "BACK"]).encode(&mut last);
+    let (mut got, mut some) = (Vec::new(), vec![0; 1 << 20]);
+    while !got.ends_with(&last) {
+        let count = server.read(&mut some).unwrap();
+        assert!(count > 0, "it ended with {} bytes, and without the release", got.len());
+        got.extend_from_slice(&some[..count]);
+    }
+    // It waits for the answers to what came before: a server that cannot give them may end the
+    // connection before it reads the rest.
+    assert_eq!(child.try_wait().unwrap(), None);
+    server.write_all("$1\r\nw\r\n".repeat(FILLING).as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn r6_b5_a_process_that_ends_right_after_a_drop_leaves_nothing_held() {
+    let secure = Secure::start();
+    let keys = native_keys(&names(5));
+    for url in [secure.server.url(), secure.url()] {
+        for role in ["exit", "exit while the keeper stands still", "end of main"] {
+            // Neither knows the server the script.
+            secure.server.command(&["SCRIPT", "FLUSH"]);
+            let mut child = start(role, &url);
+            assert!(child.wait().unwrap().success(), "{role} of {url}");
+            until_free(&secure.server, &keys);
+        }
+    }
+}
+
+#[test]
+fn r15_b5_a_forked_child_gives_nothing_back_and_waits_for_nothing_when_it_ends() {
+    let server = RedisServer::start();
+    let mut child = start("fork", &server.url());
+    hear(&mut child, "still held");
+    assert!(child.wait().unwrap().success());
+    assert_eq!(server.command(&["EXISTS", &native_keys(&names(1))[0]]), ["1"]);
+}
