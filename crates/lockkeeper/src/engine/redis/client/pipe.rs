@@ -251,6 +251,13 @@ impl Pipe {
         }
     }
 
+    /// Whether TLS has all that was sent, and not the kernel.
+    #[cfg(test)]
+    pub(in crate::engine) fn keeps_back(&self) -> bool {
+        let state = self.lock();
+        state.out.is_empty() && state.writer.as_ref().is_some_and(Writer::keeps_back)
+    }
+
     /// Ends the connection; what is outstanding stays unknown.
     pub(in crate::engine) fn close(&self, why: &str) {
         let driver = {

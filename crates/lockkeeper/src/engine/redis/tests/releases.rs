@@ -1,11 +1,11 @@
 //! A release is with the kernel when a guard's drop returns, whatever the driver does (B5).
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use tokio_rustls::rustls;
@@ -192,51 +192,92 @@ fn r6_b5_a_release_does_not_wait_behind_replicas_nor_for_the_second_connection()
     drop((stalled, released));
 }
 
-#[test]
-fn r6_b5_what_tls_keeps_back_of_a_release_leaves_in_order_once_there_is_room() {
-    let dir = tempfile::tempdir().unwrap();
-    let made = lockkeeper_lab::servers::certificates::make(dir.path());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let ((go_on, may_read), (tell, told)) = (channel::<()>(), channel());
-    let mut whole = Vec::new();
-    let word = "w".repeat(100_000);
-    let (fills, release) = (Command::new(["ECHO", &word]), Command::new(["GIVE", "BACK"]));
-    (0..FILLING).for_each(|_| fills.encode(&mut whole));
-    release.encode(&mut whole);
-    let (length, pem) = (whole.len(), made.clone());
-    let server = std::thread::spawn(move || {
+/// A connection over TLS whose driver runs on a thread of its own, and a server that reads what it
+/// is told to.
+struct OverTls {
+    pipe: Pipe,
+    runtime: tokio::runtime::Handle,
+    server: StreamOwned<rustls::ServerConnection, TcpStream>,
+    thread: std::thread::JoinHandle<String>,
+}
+
+impl OverTls {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let made = lockkeeper_lab::servers::certificates::make(dir.path());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (tell, told) = channel();
+        let tls = Tls { ca: Some(made.join("ca.pem")), ..Tls::default() };
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let socket = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let stream = shake_hands(&tls, "localhost", "there", "", socket).await.unwrap();
+                let stream = Stream::Tls(Box::new(stream));
+                // Nothing but a word wakes the driver within a test.
+                let (pipe, driver) = Pipe::new(stream, PATIENCE * 40, Arc::new(|_, _| {}));
+                tell.send((pipe, tokio::runtime::Handle::current())).unwrap();
+                driver.await
+            })
+        });
         let (socket, _) = listener.accept().unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut stream = StreamOwned::new(tls_server(&pem), socket);
-        while stream.conn.is_handshaking() {
-            stream.conn.complete_io(&mut stream.sock).unwrap();
+        let mut server = StreamOwned::new(tls_server(&made), socket);
+        while server.conn.is_handshaking() {
+            server.conn.complete_io(&mut server.sock).unwrap();
         }
-        _ = may_read.recv();
-        let mut got = vec![0; length];
-        stream.read_exact(&mut got).unwrap();
-        got
-    });
-    let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let socket = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-            let tls = Tls { ca: Some(made.join("ca.pem")), ..Tls::default() };
-            let stream = shake_hands(&tls, "localhost", "there", "", socket).await.unwrap();
-            let stream = Stream::Tls(Box::new(stream));
-            let (pipe, driver) = Pipe::new(stream, PATIENCE, Arc::new(|_, _| {}));
-            tell.send(pipe).unwrap();
-            driver.await
-        })
-    });
-    let pipe = told.recv().unwrap();
-    for _ in 0..FILLING {
-        drop(pipe.send(std::slice::from_ref(&fills)));
+        let (pipe, runtime) = told.recv().unwrap();
+        Self { pipe, runtime, server, thread }
     }
-    drop(pipe.send_now(&[release]));
-    go_on.send(()).unwrap();
-    assert!(server.join().unwrap() == whole, "each byte once, and in order");
-    thread.join().unwrap();
+
+    /// Keeps the driver's thread busy until the sender is gone.
+    fn busy(&self) -> Sender<()> {
+        let ((busy, until), (there, on_it)) = (channel::<()>(), channel());
+        self.runtime.spawn(async move {
+            there.send(()).unwrap();
+            _ = until.recv();
+        });
+        on_it.recv().unwrap();
+        busy
+    }
+
+    /// The server reads all of this, and then the connection ends.
+    fn reads(mut self, whole: &[u8]) {
+        let mut got = vec![0; whole.len()];
+        self.server.read_exact(&mut got).expect("all of it comes");
+        assert!(got == whole, "each byte once, and in order");
+        drop(self.server);
+        self.thread.join().unwrap();
+    }
+}
+
+#[test]
+fn r6_b5_releases_over_tls_that_the_socket_did_not_take_leave_in_order_once_there_is_room() {
+    let ours = OverTls::start();
+    let (mut whole, word) = (Vec::new(), "w".repeat(100_000));
+    let (fills, release) = (Command::new(["ECHO", &word]), Command::new(["GIVE", "BACK"]));
+    for _ in 0..FILLING {
+        fills.encode(&mut whole);
+        drop(ours.pipe.send(std::slice::from_ref(&fills)));
+    }
+    release.encode(&mut whole);
+    drop(ours.pipe.send_now(&[release]));
+    ours.reads(&whole);
+}
+
+#[test]
+fn r6_b5_a_release_that_tls_alone_keeps_back_is_written_by_the_driver() {
+    let ours = OverTls::start();
+    let busy = ours.busy();
+    let (mut whole, release) = (Vec::new(), Command::new(["GIVE", &"w".repeat(10_000)]));
+    while !ours.pipe.keeps_back() {
+        assert!(whole.len() < FILLING * 1_000_000, "the socket takes everything");
+        release.encode(&mut whole);
+        drop(ours.pipe.send_now(std::slice::from_ref(&release)));
+    }
+    drop(busy);
+    ours.reads(&whole);
 }
 
 fn tls_server(dir: &std::path::Path) -> rustls::ServerConnection {
