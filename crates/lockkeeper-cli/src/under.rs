@@ -60,24 +60,12 @@ impl From<Why> for String {
 
 impl From<String> for Why {
     fn from(word: String) -> Self {
-        use Lost::{
-            Closed, Expired, Forked, HeldTooLong, Released, Replaced, SessionEnded, TakenAway,
-        };
         match word.as_str() {
             "running-out" => Self::RunningOut,
             "guardian-gone" => Self::Alone,
             word => {
-                let all = [
-                    Expired,
-                    TakenAway,
-                    Replaced,
-                    SessionEnded,
-                    HeldTooLong,
-                    Closed,
-                    Released,
-                    Forked,
-                ];
-                Self::Lost(all.into_iter().find(|lost| lost.as_str() == word).unwrap_or(Expired))
+                let lost = Lost::ALL.iter().find(|lost| lost.as_str() == word);
+                Self::Lost(lost.copied().unwrap_or(Lost::Expired))
             }
         }
     }
@@ -102,5 +90,18 @@ pub trait Under {
     /// Once it is lost: by when the command must be gone, and whether somebody else asks it to end.
     fn end(&self) -> (Option<Moment>, bool) {
         (None, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_of_a_loss_arrives_as_it_was_told() {
+        let lost = Lost::ALL.iter().map(|lost| Why::Lost(*lost));
+        for why in lost.chain([Why::RunningOut, Why::Alone]) {
+            assert_eq!(Why::from(String::from(why)), why);
+        }
     }
 }

@@ -371,15 +371,12 @@ impl Guardian {
     /// Keeps the lock for as long as it is wanted.
     fn keep(&self, guard: Guard, margins: Margins) {
         let (held, kill_after) = (guard.held(), margins.kill_after);
-        let hold = self.noted.with(|note| note.hold.clone());
+        // The guard does not tell its token while the lock is in doubt.
+        let (hold, token) = self.noted.with(|note| (note.hold.clone(), note.token));
         let granted = moment();
         let mut watch = Watch::new(self, &held, granted, margins);
         watch.reckon();
-        self.tell(&Tell::Granted {
-            token: held.token().ok().map(|t| t.get()),
-            hold: hold.clone(),
-            kill_after,
-        });
+        self.tell(&Tell::Granted { token, hold: hold.clone(), kill_after });
         let mut lost = pin!(held.lost());
         let mut is_lost = false;
         while !watch.is_over {
@@ -439,8 +436,9 @@ impl Guardian {
         }
     }
 
-    /// Waits until as much of the lease is left as a healthy server leaves at any time: a pushed
-    /// grant comes with a short one, which is renewed at once. False when it is lost before.
+    /// Waits until as much of the lease is left as a healthy server leaves at any time, and it is in
+    /// no doubt: a pushed grant comes with a short one, which is renewed at once. False when it is
+    /// lost before.
     fn is_whole(&self, held: &Held, whole: Duration, kill_after: Duration) -> bool {
         let Some(first) = held.remaining() else { return true };
         let granted = moment();
@@ -451,7 +449,8 @@ impl Guardian {
             let left = held.remaining().unwrap_or_default();
             // A slow server may never give more than its margin.
             let is_renewed = now + left > granted + first + NEWER;
-            if Margins::is_whole(whole, kill_after, left) || is_renewed && left > kill_after {
+            let is_whole = Margins::is_whole(whole, kill_after, left);
+            if (is_whole || is_renewed && left > kill_after) && held.check().is_ok() {
                 return true;
             }
             while self.hear().is_some() {}

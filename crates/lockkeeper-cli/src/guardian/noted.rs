@@ -32,6 +32,7 @@ pub(super) struct Note {
     /// How we stand in line, until it was told.
     pub(super) news: Vec<Tell>,
     pub(super) hold: Option<String>,
+    pub(super) token: Option<u64>,
 }
 
 impl Noted {
@@ -62,7 +63,9 @@ impl Observer for Noted {
                 let caution = Caution { id: warning.id.to_owned(), text: warning.text.clone() };
                 self.with(|note| note.news.push(Tell::Warning(caution)));
             }
-            Seen::Got { hold, .. } => self.with(|note| note.hold = Some(hold.to_string())),
+            Seen::Got { hold, token, .. } => self.with(|note| {
+                (note.hold, note.token) = (Some(hold.to_string()), token.map(|token| token.get()));
+            }),
             _ => return,
         }
         Arc::clone(&self.bell).wake();

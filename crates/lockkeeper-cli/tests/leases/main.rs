@@ -10,6 +10,7 @@
 mod common;
 
 mod acquire_and_elect;
+mod clock_step;
 mod command;
 mod margins;
 mod nested;

@@ -284,6 +284,7 @@ fn reason(why: Lost) -> u64 {
         Lost::Closed => 6,
         Lost::Forked => 7,
         Lost::Released => 8,
+        Lost::ClockStepped => 9,
         _ => 0,
     }
 }

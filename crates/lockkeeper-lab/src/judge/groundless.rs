@@ -13,25 +13,27 @@ use crate::history::{Record, What};
 
 /// The word for it.
 pub(crate) const GROUNDLESS: &str = "groundless-loss";
+/// The reason of a hold that a step of the time of day ended.
+const STEPPED: u64 = 9;
 /// What is told so shortly before a deadline is told at it: clocks are read one after the other.
 const EARLY: Duration = Duration::from_millis(100);
 
 /// Why a hold is said to be lost, as far as an engine says it: for no reason, it ran out, it was
-/// taken away, its session ended. The other reasons are of whoever held it, or an operator's, who
+/// taken away, its session ended, the time of day stepped. The other reasons are of whoever held it, or an operator's, who
 /// replaced a file.
-const OF_ENGINES: [(u64, &str); 4] = [
+const OF_ENGINES: [(u64, &str); 5] = [
     (0, "without a reason"),
     (1, "because it ran out"),
     (2, "because it was taken away"),
     (4, "because its session ended"),
+    (STEPPED, "because the time of day stepped"),
 ];
 
 /// See the module.
 pub(crate) struct Groundless {
     late: Late,
     recovery_ns: u64,
-    /// Whether this machine's time of day went wrong: then clocks may have said that a lease was
-    /// over (R1).
+    /// Whether this machine's time of day went wrong: then a hold may have been in doubt (R1).
     stepped: bool,
     found: Vec<Conviction>,
 }
@@ -68,7 +70,7 @@ impl Groundless {
         else {
             return;
         };
-        if held.unanswered || reason == 1 && self.stepped {
+        if held.unanswered || reason == STEPPED && self.stepped {
             return;
         }
         if held.deadline == 0 && self.recovery_ns > 0 {
@@ -175,7 +177,7 @@ mod tests {
                         before its deadline, and nothing explains that: no fault was felt, and its \
                         renewals were answered";
         assert_eq!(one, expected);
-        for reason in [0, 1, 4] {
+        for reason in [0, 1, 4, STEPPED] {
             assert_eq!(Story::held().lost(10_300, reason).convicted(), 1, "{reason}");
         }
         for reason in [3, 5, 6, 7, 8] {
@@ -195,7 +197,7 @@ mod tests {
         };
         assert_eq!((late(190), late(210)), (1, 0), "who does not run may be told of anything");
         assert_eq!(
-            Story::held().lost(10_300, 1).judged(true).len(),
+            Story::held().lost(10_300, STEPPED).judged(true).len(),
             0,
             "the time of day went wrong"
         );

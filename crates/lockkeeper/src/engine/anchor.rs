@@ -3,6 +3,9 @@
 //! Every answer carries the server's time S₀; it is kept with the reading t₀ that was taken before
 //! the request left. So whatever happens on the server at S did not happen before t₀ + (S − S₀),
 //! less what the clocks may drift apart.
+//!
+//! If our clock may have stood still meanwhile, as a step of the time of day may mean, then what
+//! was heard before that dates nothing that the server tells after it: N2.
 
 use std::time::Duration;
 
@@ -65,6 +68,11 @@ impl Anchor {
     pub(in crate::engine) fn server_us_quickly(self, at: Ticks) -> u64 {
         let ahead = at.since(self.before).as_micros() / 1000;
         self.server_us_at(at).saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX))
+    }
+
+    /// Whether it is of before this instant.
+    pub(in crate::engine) fn is_before(self, at: Ticks) -> bool {
+        self.before < at
     }
 
     /// The better of two: the later one, because drift grows with age.

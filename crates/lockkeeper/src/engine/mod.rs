@@ -211,6 +211,21 @@ impl From<Attempt> for Standing {
     }
 }
 
+/// What is known of the lease of a hold that was asked about.
+impl From<Standing> for Renewal {
+    fn from(standing: Standing) -> Self {
+        match standing {
+            Standing::Held(Grant { lease: Some(Lease { ttl, since, .. }), .. }) => {
+                Self::Extended { ttl, since }
+            }
+            Standing::Gone(error) if !error.is_temporary() => Self::Gone(Lost::TakenAway),
+            Standing::InLine(_) => Self::Gone(Lost::TakenAway),
+            Standing::Unknown(error) | Standing::Gone(error) => Self::Unknown(error),
+            Standing::Held(_) => Self::Unknown(Error::new(ErrorKind::Unknown, "it has no lease")),
+        }
+    }
+}
+
 /// What an attempt answers whose claim is there already (R3).
 impl From<Standing> for Attempt {
     fn from(standing: Standing) -> Self {

@@ -10,7 +10,9 @@ use super::entry::Entry;
 use crate::protocol::line::Seq;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::words::claim::Mode;
-use crate::words::clock::Ticks;
+use crate::words::clock::{Reading, Ticks};
+use crate::words::duration::spoken;
+use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::{HoldId, fork_generation};
 use crate::words::lost::Lost;
 use crate::words::token::Token;
@@ -21,6 +23,10 @@ pub(crate) struct LeaseCell {
     deadline: AtomicU64,
     ttl_ns: AtomicU64,
     answered: AtomicBool,
+    /// How far the time of day had been set forward when the engine proved it last, and by how much
+    /// more it may be, in nanoseconds: beyond that it is in doubt.
+    stepped: AtomicU64,
+    bears: AtomicU64,
 }
 
 impl LeaseCell {
@@ -29,6 +35,8 @@ impl LeaseCell {
             deadline: AtomicU64::new(0),
             ttl_ns: AtomicU64::new(0),
             answered: AtomicBool::new(true),
+            stepped: AtomicU64::new(0),
+            bears: AtomicU64::new(0),
         };
         cell.extend(deadline, ttl);
         cell
@@ -40,7 +48,20 @@ impl LeaseCell {
         self.deadline.store(deadline.0, Ordering::Release);
     }
 
-    pub(crate) fn doubt(&self) {
+    /// The engine proved it when the time of day had been set forward so far. A deadline that rests
+    /// on that proof is stored before.
+    pub(crate) fn prove(&self, stepped: u64, bears: Duration) {
+        self.bears.store(u64::try_from(bears.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.stepped.store(stepped, Ordering::Release);
+    }
+
+    /// How far the time of day was set forward since, if that puts it in doubt.
+    pub(crate) fn doubt(&self, stepped: u64) -> Option<Duration> {
+        let since = stepped.saturating_sub(self.stepped.load(Ordering::Acquire));
+        (since > self.bears.load(Ordering::Relaxed)).then(|| Duration::from_nanos(since))
+    }
+
+    pub(crate) fn unanswered(&self) {
         self.answered.store(false, Ordering::Relaxed);
     }
 
@@ -52,11 +73,22 @@ impl LeaseCell {
         Duration::from_nanos(self.ttl_ns.load(Ordering::Relaxed))
     }
 
-    /// The last renewal was answered and more than half of the lease is left: the hold may pass on
-    /// (R9).
-    pub(crate) fn is_fresh(&self, now: Ticks) -> bool {
-        self.answered.load(Ordering::Relaxed) && self.deadline().since(now) > self.ttl() / 2
+    /// The last renewal was answered, it is not in doubt, and more than half of the lease is left:
+    /// the hold may pass on (R9).
+    pub(crate) fn is_fresh(&self, now: Ticks, stepped: u64) -> bool {
+        self.answered.load(Ordering::Relaxed)
+            && self.doubt(stepped).is_none()
+            && self.deadline().since(now) > self.ttl() / 2
     }
+}
+
+/// How a turn stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Held,
+    /// The time of day was set forward by so much since the engine proved it last.
+    InDoubt(Duration),
+    Lost(Lost),
 }
 
 const NO_TOKEN: u64 = u64::MAX;
@@ -148,21 +180,62 @@ impl TurnCell {
         self.mode.load(Ordering::Acquire) == mode_number(mode)
     }
 
-    /// Why the turn is over, if it is. Reads the clocks first (R15): the deadline counts even when
-    /// nobody announced it yet.
+    /// Why the turn is over, if it is.
     pub(crate) fn lost(&self) -> Option<Lost> {
+        match self.condition() {
+            Condition::Lost(why) => Some(why),
+            Condition::Held | Condition::InDoubt(_) => None,
+        }
+    }
+
+    /// How the turn stands. Reads the clocks first (R15): the deadline counts even when nobody
+    /// announced it yet, and so does a step of the time of day.
+    pub(crate) fn condition(&self) -> Condition {
         if self.is_forked() {
-            return Some(Lost::Forked);
+            return Condition::Lost(Lost::Forked);
         }
         if let Some(why) = self.lost.get() {
-            return Some(*why);
+            return Condition::Lost(*why);
         }
-        let lease = self.lease.as_ref()?;
-        if self.entry.keeper.clock.now() < lease.deadline() {
-            return None;
+        let Some(lease) = &self.lease else { return Condition::Held };
+        let Reading { now, stepped } = self.entry.keeper.clock.read();
+        let doubt = lease.doubt(stepped);
+        if now < lease.deadline() {
+            return doubt.map_or(Condition::Held, Condition::InDoubt);
         }
-        self.lose(Lost::Expired);
-        self.lost.get().copied()
+        self.lose(doubt.map_or(Lost::Expired, |_| Lost::ClockStepped));
+        Condition::Lost(self.lost.get().copied().unwrap_or(Lost::Expired))
+    }
+
+    /// `Err` when the turn is over, or in doubt: then the keeper is told, which asks the engine
+    /// unless it does so already.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.condition() {
+            Condition::Held => Ok(()),
+            Condition::InDoubt(by) => {
+                self.entry.keeper.driver.kick();
+                Err(self.doubt_error(by))
+            }
+            Condition::Lost(why) => Err(self.lost_error(why)),
+        }
+    }
+
+    /// `Err` when the turn is over: for what does not rest on the clocks, so that a doubt is none.
+    pub(crate) fn not_lost(&self) -> Result<()> {
+        self.lost().map_or(Ok(()), |why| Err(self.lost_error(why)))
+    }
+
+    pub(crate) fn lost_error(&self, why: Lost) -> Error {
+        self.entry.error(ErrorKind::Lost, format!("the lock is lost: {why}"))
+    }
+
+    pub(crate) fn doubt_error(&self, by: Duration) -> Error {
+        let text = format!(
+            "in doubt: the time of day stepped by {}, and the engine has not confirmed the lock \
+             since; try again",
+            spoken(by)
+        );
+        self.entry.error(ErrorKind::Unknown, text)
     }
 
     /// A guard that came over a fork is nobody's: its drop does nothing.

@@ -196,6 +196,11 @@ impl Driver {
         drop(due);
     }
 
+    /// The thread looks again what is to be done, and what the clocks say.
+    pub(crate) fn kick(&self) {
+        self.kick.notify_one();
+    }
+
     /// What the thread does, with the host's timers.
     #[cfg(feature = "test-util")]
     fn drive_hosted(
@@ -206,8 +211,9 @@ impl Driver {
         let (clock, timers, keeper, kick) =
             (self.clock.clone(), self.timers.clone(), Arc::downgrade(keeper), self.kick.clone());
         Box::pin(async move {
+            let mut stepped = 0;
             loop {
-                let next = fire_due(&clock, &timers, &keeper);
+                let next = fire_due(&clock, &timers, &keeper, &mut stepped);
                 let mut kicked = std::pin::pin!(kick.notified());
                 let mut due = next.map(|at| host.sleep_until(at));
                 std::future::poll_fn(|context| {
@@ -272,10 +278,10 @@ async fn drive(
     stop: Arc<Notify>,
 ) {
     let Ok(Ok(ready)) = timer.as_fd().try_clone_to_owned().map(readable) else { return };
-    let step = StepWatch::new();
+    let (step, mut stepped) = (StepWatch::new(), 0);
     let mut stopped = std::pin::pin!(stop.notified());
     loop {
-        let next = fire_due(&clock, &timers, &keeper);
+        let next = fire_due(&clock, &timers, &keeper, &mut stepped);
         if arm(&timer, &clock, next).is_err() {
             return;
         }
@@ -305,8 +311,8 @@ async fn drive(
     }
 }
 
-/// Hears when somebody sets the wall clock: a forward step ends leases at once, and must not wait
-/// for the next timer (R1).
+/// Hears when somebody sets the time of day: a forward step puts leases in doubt at once, and that
+/// must not wait for the next timer (R1).
 struct StepWatch {
     timer: TimerFd,
     ready: AsyncFd<OwnedFd>,
@@ -355,10 +361,22 @@ fn readable(timer: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
         .map_err(Into::into)
 }
 
-/// Runs everything that is due, and answers when the next is.
-fn fire_due(clock: &Clock, timers: &Mutex<Timers>, keeper: &Weak<Keeper>) -> Option<Ticks> {
+/// Runs everything that is due, and answers when the next is. `stepped`: how far the time of day
+/// had been set forward when this was asked last.
+fn fire_due(
+    clock: &Clock,
+    timers: &Mutex<Timers>,
+    keeper: &Weak<Keeper>,
+    stepped: &mut u64,
+) -> Option<Ticks> {
     loop {
-        let now = clock.now();
+        let reading = clock.read();
+        let now = reading.now;
+        if std::mem::replace(stepped, reading.stepped) != reading.stepped
+            && let Some(keeper) = keeper.upgrade()
+        {
+            keeper.clock_stepped();
+        }
         let due = {
             let mut timers = timers.lock().unwrap_or_else(PoisonError::into_inner);
             match timers.queue.first_entry() {

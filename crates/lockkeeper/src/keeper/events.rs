@@ -8,7 +8,7 @@ use super::Keeper;
 use super::driver::Due;
 use super::entry::Entry;
 use super::outages::Outages;
-use crate::engine::{Answer, Attempt, Event, Standing, Which};
+use crate::engine::{Answer, Attempt, Event, Lease, Standing, Which};
 use crate::observe::Seen;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -231,7 +231,10 @@ impl Keeper {
                     }
                     // Read after a long pause: it may have passed on, so it is no grant (R1). Ask
                     // with the same claim.
-                    Some(lease) if self.is_over(&lease) && entry.is_in_line(*claim) => {
+                    Some(Lease { since: Some(since), .. })
+                        if grant.lease.is_some_and(|l| self.is_over(*claim, &l, since))
+                            && entry.is_in_line(*claim) =>
+                    {
                         entry.wake(*claim)
                     }
                     _ => entry.answered(*claim, self.clock.now(), Attempt::Granted(grant.clone())),

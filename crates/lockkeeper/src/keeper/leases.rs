@@ -11,7 +11,7 @@ use super::driver::Due;
 use super::entry::Entry;
 use crate::engine::{Answer, Attempt, Grant, Lease, Renewal, Standing};
 use crate::observe::Seen;
-use crate::protocol::lease::{Change, Drift, Leases, Terms, deadline};
+use crate::protocol::lease::{Change, Drift, Leases, Question, Terms, bears, deadline};
 use crate::protocol::line::Shape;
 use crate::sync::MutexGuard;
 use crate::words::clock::Ticks;
@@ -20,6 +20,8 @@ use crate::words::lost::Lost;
 
 /// How many leases go in one message.
 const BATCH: usize = 1000;
+/// How long a request may take where the engine does not say it.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the confirmation of a pushed grant is asked before it is left to the net.
 const CONFIRM_TRIES: u32 = 3;
 
@@ -135,7 +137,7 @@ impl Keeper {
             session: self.session().filter(|_| lease.id != LeaseId::from(hold)),
         };
         let since = lease.since.unwrap_or(sent);
-        let mut gone = None;
+        let (mut gone, mut doubtful) = (None, false);
         let cell = {
             let mut book = self.book();
             let before = book.lease_of(hold);
@@ -152,11 +154,12 @@ impl Keeper {
                 cell: Arc::new(LeaseCell::new(until, lease.ttl)),
                 holds: Holds::Many(Vec::new()),
             });
-            if !known {
-                kept.cell.extend(until, lease.ttl);
-                kept.holds.push(hold, Arc::downgrade(entry));
-            }
             let cell = kept.cell.clone();
+            if !known {
+                cell.extend(until, lease.ttl);
+                kept.holds.push(hold, Arc::downgrade(entry));
+                doubtful = self.prove(&book, lease.id);
+            }
             if lease.id != LeaseId::from(hold) {
                 book.elsewhere.insert(hold, lease.id);
                 // A session that is over never comes back.
@@ -167,6 +170,11 @@ impl Keeper {
         if let Some((id, why)) = gone {
             let keeper = self.clone();
             self.run(async move { keeper.lease_ended(id, why, false) });
+        }
+        if doubtful {
+            // A session's proof may be of before a step that was noticed since.
+            let keeper = self.clone();
+            self.run(async move { keeper.clock_stepped() });
         }
         self.arm_leases();
         cell
@@ -205,6 +213,7 @@ impl Keeper {
         let mut changes = Vec::new();
         let mut ended = Vec::new();
         let mut batches = Vec::new();
+        let (mut doubtful, mut fixed) = (Vec::new(), Vec::new());
         {
             let mut book = self.book();
             // A timer that another has overtaken must not make room for a third.
@@ -213,8 +222,17 @@ impl Keeper {
             }
             book.machine.take_over(now, &mut changes);
             for change in changes.drain(..) {
-                if let Change::Over(lease) = change {
-                    ended.extend(book.take_out(lease));
+                let (lease, why) = match change {
+                    Change::Over(lease) => (lease, Lost::Expired),
+                    Change::Unproven(lease) => (lease, Lost::ClockStepped),
+                    Change::Extended(..) | Change::Doubtful(_) => continue,
+                };
+                ended.extend(book.take_out(lease).into_iter().map(|hold| (hold, why)));
+            }
+            for question in book.machine.take_doubtful(now) {
+                match question {
+                    Question::Renew(lease) => doubtful.push(lease),
+                    Question::Recheck(lease) => fixed.push(lease),
                 }
             }
             loop {
@@ -225,15 +243,48 @@ impl Keeper {
                 batches.push(batch);
             }
         }
-        for (hold, entry) in ended {
+        for ((hold, entry), why) in ended {
             if let Some(entry) = entry.upgrade() {
-                entry.ended(hold, Lost::Expired, true);
+                entry.ended(hold, why, true);
             }
         }
+        batches.extend(doubtful.chunks(BATCH).map(<[LeaseId]>::to_vec));
         for batch in batches {
             self.renew(batch);
         }
+        for batch in fixed.chunks(BATCH) {
+            self.prove_fixed(batch);
+        }
         self.arm_leases();
+    }
+
+    /// The time of day was set forward: every lease is in doubt that was not proven since.
+    pub(super) fn clock_stepped(self: &Arc<Self>) {
+        let (now, steps) = (self.clock.now(), self.clock.steps());
+        let within = self.facts.request_timeout.unwrap_or(REQUEST_TIMEOUT);
+        let doubts = {
+            let mut book = self.book();
+            book.machine.stepped(now, steps, within);
+            book.machine.doubts()
+        };
+        if doubts > 0 {
+            tracing::warn!(
+                engine = self.facts.engine,
+                leases = doubts,
+                "the time of day was set forward: what is held is in doubt until it is renewed"
+            );
+            self.look_after_leases(now);
+        }
+    }
+
+    /// What is proven of a lease is known to its guards; answers whether it is in doubt.
+    fn prove(&self, book: &Book, lease: LeaseId) -> bool {
+        let (Some(kept), Some((proof, bears))) = (book.kept.get(&lease), book.machine.proof(lease))
+        else {
+            return false;
+        };
+        kept.cell.prove(self.clock.stepped_at(proof), bears);
+        kept.cell.doubt(self.clock.stepped()).is_some()
     }
 
     /// Renews everything at once: after a reconnect each hold wants to know how it stands.
@@ -279,12 +330,13 @@ impl Keeper {
         {
             let mut changes = Vec::new();
             let mut book = self.book();
-            book.machine.renewed_itself(lease, since, ttl, &mut changes);
+            book.machine.renewed(lease, since, ttl, &mut changes);
             for change in changes {
                 if let Change::Extended(lease, until) = change {
                     self.extend(&book, lease, until, &mut told);
                 }
             }
+            self.prove(&book, lease);
         }
         self.tell_extended(told);
         self.arm_leases();
@@ -305,6 +357,28 @@ impl Keeper {
         self.tell_of(&batch, |hold| Seen::Renewing { hold });
         let span = tracing::debug_span!("renew", engine = self.facts.engine, leases = batch.len());
         let answer = span.in_scope(|| self.engine.renew(&batch));
+        self.await_renewals(sent, batch, answer);
+    }
+
+    /// Asks how fixed holds stand that are in doubt. Each has a lease of its own.
+    fn prove_fixed(self: &Arc<Self>, batch: &[LeaseId]) {
+        let mut claims: Vec<ClaimId> = batch.iter().map(|lease| ClaimId(lease.0)).collect();
+        let part = |claim: &ClaimId| self.engine.part(*claim);
+        claims.sort_by_cached_key(part);
+        for part in claims.chunk_by(|a, b| part(a) == part(b)) {
+            let sent = self.clock.now();
+            let answer = self.engine.recheck(part);
+            let answer = answer.map(|all| all.into_iter().map(Renewal::from).collect());
+            self.await_renewals(sent, part.iter().map(|claim| (*claim).into()).collect(), answer);
+        }
+    }
+
+    fn await_renewals(
+        self: &Arc<Self>,
+        sent: Ticks,
+        batch: Vec<LeaseId>,
+        answer: Answer<Vec<Renewal>>,
+    ) {
         match answer {
             Answer::Now(renewals) => self.renewed(sent, &batch, &renewals),
             Answer::Later(answer) => {
@@ -346,7 +420,7 @@ impl Keeper {
                     Change::Extended(lease, until) => self.extend(&book, lease, until, &mut told),
                     Change::Doubtful(lease) => {
                         if let Some(kept) = book.kept.get(&lease) {
-                            kept.cell.doubt();
+                            kept.cell.unanswered();
                             let left = kept.cell.deadline().since(now);
                             let why = why.map(tracing::field::display);
                             tracing::warn!(
@@ -358,8 +432,11 @@ impl Keeper {
                             );
                         }
                     }
-                    Change::Over(_) => {}
+                    Change::Over(_) | Change::Unproven(_) => {}
                 }
+            }
+            for lease in batch {
+                self.prove(&book, *lease);
             }
         }
         #[cfg(feature = "metrics")]
@@ -445,11 +522,13 @@ impl Keeper {
         }
     }
 
-    /// Whether a lease that came with its time is over for us already.
-    pub(super) fn is_over(&self, lease: &Lease) -> bool {
-        lease.since.is_some_and(|since| {
-            deadline(since, lease.ttl, self.settings.drift) <= self.clock.now()
-        })
+    /// Whether the lease of a claim's grant that counts from `since` is over for us already, or may
+    /// be: the time of day was set forward since. A session's lease is put in doubt then.
+    pub(super) fn is_over(&self, claim: ClaimId, lease: &Lease, since: Ticks) -> bool {
+        let drift = self.settings.drift;
+        deadline(since, lease.ttl, drift) <= self.clock.now()
+            || lease.id == LeaseId::from(claim)
+                && self.clock.stepped_since(since) > bears(lease.ttl, drift)
     }
 
     /// A pushed grant that does not say when it was made counts only from a renewal that was

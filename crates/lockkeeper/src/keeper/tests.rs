@@ -1,6 +1,7 @@
 //! The keeper on an engine that does what a test tells it.
 
 mod asks;
+mod doubt;
 mod logged;
 mod outages;
 mod schedules;
@@ -40,6 +41,11 @@ struct Stub {
     never_pushes: bool,
     fenced: bool,
     attempted: Mutex<Vec<ClaimId>>,
+    /// Grants have a lease of their own of this length.
+    lease: Option<Duration>,
+    /// Attempts are answered when the test answers these, and not at once.
+    slow_attempts: bool,
+    attempting: Mutex<Vec<(ClaimId, oneshot::Sender<Attempt>)>>,
     /// Answers of attempts: granted unless they stand here.
     attempts: Mutex<VecDeque<Attempt>>,
     /// Answers of withdrawals: freed unless they stand here.
@@ -63,6 +69,9 @@ struct Stub {
     together_later: Mutex<Option<oneshot::Receiver<Vec<Attempt>>>>,
     /// Answers of releases: freed unless they stand here.
     ends: Mutex<VecDeque<End>>,
+    /// Renewals are answered when the test answers these, and not at once.
+    slow_renewals: bool,
+    renewing: Mutex<Vec<oneshot::Sender<Vec<Renewal>>>>,
     /// Answers of renewals: none unless they stand here.
     renewals: Mutex<VecDeque<Renewal>>,
 }
@@ -109,7 +118,15 @@ impl Engine for Shared {
     }
     fn attempt(&self, claim: &Claim, _: Line) -> Answer<Attempt> {
         of(&self.0.attempted).push(claim.id);
-        Answer::Now(of(&self.0.attempts).pop_front().unwrap_or_else(granted))
+        if self.0.slow_attempts {
+            let (answer, told) = oneshot::channel();
+            of(&self.0.attempting).push((claim.id, answer));
+            return Answer::later(async move {
+                told.await.unwrap_or_else(|_| Attempt::Unknown(lost_reply()))
+            });
+        }
+        let grants = || self.0.lease.map_or_else(granted, |ttl| granted_with(1, claim.id, ttl));
+        Answer::Now(of(&self.0.attempts).pop_front().unwrap_or_else(grants))
     }
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
         of(&self.0.rechecked).push(claims.to_vec());
@@ -137,6 +154,11 @@ impl Engine for Shared {
         Answer::later(async move { told.await.unwrap_or_else(|_| Attempt::Unknown(lost_reply())) })
     }
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
+        if self.0.slow_renewals {
+            let (answer, told) = oneshot::channel();
+            of(&self.0.renewing).push(answer);
+            return Answer::later(async move { told.await.unwrap_or_default() });
+        }
         let answer =
             || of(&self.0.renewals).pop_front().unwrap_or_else(|| Renewal::Unknown(lost_reply()));
         Answer::Now(leases.iter().map(|_| answer()).collect())

@@ -111,7 +111,8 @@ impl Guard {
     /// The fencing token of this turn.
     ///
     /// # Errors
-    /// `NoToken` for permits and for layouts without a counter; `Lost` when the lock is gone.
+    /// `NoToken` for permits and for layouts without a counter; `Lost` and the temporary `Unknown`
+    /// as [`Held::check`].
     pub fn token(&self) -> Result<Token> {
         self.held.token()
     }
@@ -121,10 +122,10 @@ impl Guard {
         self.held.is_lost()
     }
 
-    /// `Err(Lost)` when the lock is gone. Reads the clocks; no I/O.
+    /// `Err` when the lock is gone, or in doubt. Reads the clocks; no I/O.
     ///
     /// # Errors
-    /// `Lost`, with the reason.
+    /// `Lost` and the temporary `Unknown` as [`Held::check`].
     pub fn check(&self) -> Result<()> {
         self.held.check()
     }
@@ -246,7 +247,8 @@ impl Held {
     /// The fencing token of this turn.
     ///
     /// # Errors
-    /// `NoToken` for permits and for layouts without a counter; `Lost` when the lock is gone.
+    /// `NoToken` for permits and for layouts without a counter; `Lost` and the temporary `Unknown`
+    /// as [`Held::check`].
     pub fn token(&self) -> Result<Token> {
         self.check()?;
         let none = || self.0.entry.error(ErrorKind::NoToken, "this hold carries no fencing token");
@@ -258,16 +260,19 @@ impl Held {
         self.0.lost().is_some()
     }
 
-    /// `Err(Lost)` when the lock is gone. Reads the clocks; no I/O.
+    /// `Err` when the lock is gone, or in doubt. Reads the clocks; no I/O.
     ///
     /// # Errors
-    /// `Lost`, with the reason.
+    /// - `Lost`, with the reason.
+    /// - `Unknown`, which is temporary, while the lock is in doubt: the time of day of this machine
+    ///   was set forward, by more than half of the drift allowance, and the engine has not answered
+    ///   since. Mostly that is a correction, and the next renewal, which is sent at once, ends the
+    ///   doubt. A machine that was restored from a checkpoint learns in no other way that it stood
+    ///   still. Without an answer within `request_timeout` the lock is lost, with the reason
+    ///   [`Lost::ClockStepped`]; until then nothing else says that it is: [`Held::is_lost`],
+    ///   [`Held::lost`] and [`Held::run`] go on.
     pub fn check(&self) -> Result<()> {
-        self.0.lost().map_or(Ok(()), |why| Err(self.lost_error(why)))
-    }
-
-    fn lost_error(&self, why: Lost) -> Error {
-        self.0.entry.error(ErrorKind::Lost, format!("the lock is lost: {why}"))
+        self.0.check()
     }
 
     /// Why the lock is gone, if it is.
@@ -301,10 +306,15 @@ impl Held {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn verify(&self) -> Result<()> {
-        self.check()?;
+        self.0.not_lost()?;
         let entry = &self.0.entry;
+        let sent = entry.keeper.clock.now();
         let answers = entry.keeper.answer(entry.keeper.engine.recheck(&[self.0.hold])).await?;
         let why = match answers.into_iter().next() {
+            // What was asked after the last step is in no doubt by it.
+            Some(Standing::Held(_)) if entry.keeper.clock.last_step() <= sent => {
+                return self.0.not_lost();
+            }
             Some(Standing::Held(_)) => return self.check(),
             Some(Standing::Unknown(error)) => {
                 return Err(error.name(&entry.name).engine(entry.keeper.facts.engine));
@@ -316,10 +326,11 @@ impl Held {
         };
         // What the engine says is final, also for the guard (R2).
         entry.ended(self.0.hold, why, false);
-        Err(self.lost_error(self.0.lost().unwrap_or(why)))
+        Err(self.0.lost_error(self.0.lost().unwrap_or(why)))
     }
 
-    /// How long the lease certainly lasts; `None` where a hold has no lease.
+    /// How long the lease certainly lasts, unless it is in doubt ([`Held::check`]); `None` where a
+    /// hold has no lease.
     pub fn remaining(&self) -> Option<Duration> {
         let lease = self.0.lease.as_ref()?;
         Some(if self.is_lost() {
@@ -375,7 +386,7 @@ impl Held {
             // The loss first: work that is ready and late must not pass for work that was done in
             // time.
             if let std::task::Poll::Ready(why) = lost.as_mut().poll(context) {
-                return std::task::Poll::Ready(Err(self.lost_error(why)));
+                return std::task::Poll::Ready(Err(self.0.lost_error(why)));
             }
             work.as_mut().poll(context).map(Ok)
         })

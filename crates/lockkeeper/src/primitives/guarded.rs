@@ -45,7 +45,7 @@ impl Held {
                 format!("write() takes 1 to {WRITES_MAX} writes and {} were given", writes.len());
             return Err(named(Error::new(ErrorKind::InvalidArgument, text)));
         }
-        self.check()?;
+        self.cell().not_lost()?;
         if !entry.keeper.facts.can.has(Ability::HeldWrites) {
             let text =
                 "this engine does not write for the holder: give the token to what you write to";
@@ -55,7 +55,7 @@ impl Held {
         match entry.keeper.answer(answer).await? {
             Err(error) if error.kind() == ErrorKind::Lost => {
                 entry.ended(cell.hold, Lost::TakenAway, false);
-                self.check()?;
+                self.cell().not_lost()?;
                 Err(named(error))
             }
             result => result.map_err(named),

@@ -157,7 +157,7 @@ impl All {
         }
         got.sort_by_key(|(at, _)| *at);
         // A lock that was lost while the others were waited for is no lock of all.
-        got.iter().try_for_each(|(_, guard)| guard.check())?;
+        got.iter().try_for_each(|(_, guard)| guard.cell().not_lost())?;
         Ok(AllGuard { guards: got.into_iter().map(|(_, guard)| guard).collect() })
     }
 

@@ -55,7 +55,7 @@ impl Held {
         let cell = self.cell();
         let entry = &cell.entry;
         let named = |error: Error| error.name(&entry.name).engine(entry.keeper.facts.engine);
-        self.check()?;
+        self.cell().not_lost()?;
         let cannot = |text: &str| named(Error::new(ErrorKind::Unsupported, text));
         if !entry.keeper.facts.can.has(Ability::Statements) {
             return Err(cannot(
@@ -71,11 +71,11 @@ impl Held {
         match entry.keeper.answer(answer).await? {
             Err(error) if error.kind() == ErrorKind::Lost => {
                 entry.ended(cell.hold, Lost::TakenAway, false);
-                self.check()?;
+                self.cell().not_lost()?;
                 Err(named(error))
             }
             Err(error) => Err(named(error)),
-            Ok(statement) => self.check().map(|()| statement),
+            Ok(statement) => self.cell().not_lost().map(|()| statement),
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The leases of one process: when to renew which, and which are over (R1, R4).
 
+mod doubt;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::margin;
 use super::table::Table;
 
+use self::doubt::{Doubt, Doubts};
+pub use self::doubt::{Question, bears};
 use crate::words::clock::Ticks;
 use crate::words::id::LeaseId;
 
@@ -54,6 +58,10 @@ struct Kept {
     holds: u32,
     /// The last renewal was answered.
     answered: bool,
+    /// The engine certainly had it at this reading of our clock, or later.
+    proof: Ticks,
+    /// The time of day was set forward since.
+    doubt: Option<Doubt>,
 }
 
 impl Kept {
@@ -97,6 +105,8 @@ pub enum Change {
     Doubtful(LeaseId),
     /// It is over: nothing renewed it in time.
     Over(LeaseId),
+    /// It is over: the time of day was set forward, and nothing proved it since.
+    Unproven(LeaseId),
 }
 
 /// See the module.
@@ -106,6 +116,7 @@ pub struct Leases {
     kept: Table<LeaseId, Kept>,
     due: Calendar,
     ends: Calendar,
+    doubts: Doubts,
 }
 
 /// Leases by time. What was renewed in one message has one time: then a hundred of them are one
@@ -153,6 +164,7 @@ impl Leases {
     pub fn add(&mut self, id: LeaseId, since: Ticks, ttl: Duration, terms: Terms) -> Ticks {
         let Terms { renew, at_once, margin, session } = terms;
         let deadline = deadline(since, ttl, self.drift);
+        let proof = doubt::proof(since, ttl, session, self.drift);
         let fresh = Kept {
             ttl,
             deadline,
@@ -163,6 +175,8 @@ impl Leases {
             unconfirmed: at_once,
             holds: 1,
             answered: true,
+            proof,
+            doubt: None,
         };
         let due = (renew || at_once)
             .then(|| if at_once { since } else { fresh.next(since, deadline, self.drift) });
@@ -182,6 +196,7 @@ impl Leases {
             // Nobody wanted it renewed so far: from now on somebody does.
             let begins = if !had_renewal { due } else { None };
             self.move_to(id, longer, begins);
+            self.prove(id, proof);
             return longer;
         }
         self.kept.insert(id, Kept { due, ..fresh });
@@ -209,6 +224,9 @@ impl Leases {
             if let Some(at) = kept.due {
                 self.due.remove(at, id);
             }
+            if let Some(doubt) = kept.doubt {
+                self.doubts.until.remove(doubt.until, id);
+            }
         }
     }
 
@@ -220,7 +238,7 @@ impl Leases {
 
     /// When something is to be done next.
     pub fn next_timer(&self) -> Option<Ticks> {
-        self.due.first().into_iter().chain(self.ends.first()).min()
+        [self.due.first(), self.ends.first(), self.doubts.next_timer()].into_iter().flatten().min()
     }
 
     /// Takes up to `most` leases whose renewal is due now, or soon enough to go in the same
@@ -277,11 +295,29 @@ impl Leases {
     }
 
     /// A renewal was answered: it lasts `ttl` from `since`.
+    ///
+    /// In doubt, what was reckoned before the step counts no more. A fixed hold has no part in a
+    /// renewal but that it is proven.
     pub fn renewed(&mut self, id: LeaseId, since: Ticks, ttl: Duration, out: &mut Vec<Change>) {
         let Some(kept) = self.kept.get_mut(&id) else { return };
-        kept.ttl = ttl;
-        (kept.answered, kept.unconfirmed) = (true, false);
-        let until = kept.deadline.max(deadline(since, ttl, self.drift));
+        let proof = doubt::proof(since, ttl, kept.session, self.drift);
+        let fresh = deadline(since, ttl, self.drift);
+        let was_in_doubt = kept.doubt.is_some();
+        let is_fixed = !kept.renew && !kept.unconfirmed;
+        kept.answered = true;
+        self.prove(id, proof);
+        let Some(kept) = self.kept.get_mut(&id) else { return };
+        let is_cleared = was_in_doubt && kept.doubt.is_none();
+        if is_fixed {
+            if is_cleared {
+                let until = kept.deadline.min(fresh);
+                self.move_to(id, until, None);
+                out.push(Change::Extended(id, until));
+            }
+            return;
+        }
+        (kept.ttl, kept.unconfirmed) = (ttl, false);
+        let until = if is_cleared { fresh } else { kept.deadline.max(fresh) };
         let due = kept.renew.then(|| kept.next(since, until, self.drift));
         // A fixed lease is whole now: what was due for it is not any more.
         if due.is_none()
@@ -300,19 +336,6 @@ impl Leases {
         let (until, soonest) = (kept.deadline, now.plus(kept.ttl / 12));
         if kept.due.is_some_and(|due| due < soonest) {
             self.move_to(id, until, Some(soonest));
-        }
-    }
-
-    /// The engine has renewed its session by itself. A fixed hold has no part in that.
-    pub fn renewed_itself(
-        &mut self,
-        id: LeaseId,
-        since: Ticks,
-        ttl: Duration,
-        out: &mut Vec<Change>,
-    ) {
-        if self.kept.get(&id).is_some_and(|kept| kept.renew || kept.unconfirmed) {
-            self.renewed(id, since, ttl, out);
         }
     }
 
@@ -351,16 +374,23 @@ impl Leases {
         }
     }
 
-    /// Takes every lease whose deadline has passed.
+    /// Takes every lease whose deadline has passed, and those that were in doubt for too long.
     pub fn take_over(&mut self, now: Ticks, out: &mut Vec<Change>) {
         while let Some(first) = self.ends.0.first_entry().filter(|first| *first.key() <= now) {
             for id in first.remove() {
+                let is_in_doubt = self.kept.get(&id).is_some_and(|kept| kept.doubt.is_some());
                 self.forget(id);
-                out.push(Change::Over(id));
+                out.push(if is_in_doubt { Change::Unproven(id) } else { Change::Over(id) });
             }
+        }
+        for id in self.doubts.take_over(now) {
+            self.forget(id);
+            out.push(Change::Unproven(id));
         }
     }
 }
 
+#[cfg(test)]
+mod search;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@ use std::fmt;
 pub enum Lost {
     /// Its local deadline passed before a renewal was answered (R1).
     Expired,
+    /// The time of day was set forward, and the engine did not say in time that it lasts (R1).
+    ClockStepped,
     /// Its record is gone or belongs to somebody else: a forced release, an operator's delete, a
     /// takeover.
     TakenAway,
@@ -29,6 +31,7 @@ impl Lost {
     /// Every reason of this release. A later release may have more.
     pub const ALL: &'static [Self] = &[
         Self::Expired,
+        Self::ClockStepped,
         Self::TakenAway,
         Self::Replaced,
         Self::SessionEnded,
@@ -42,6 +45,7 @@ impl Lost {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",
+            Self::ClockStepped => "clock-stepped",
             Self::TakenAway => "taken-away",
             Self::Replaced => "replaced",
             Self::SessionEnded => "session-ended",
@@ -57,6 +61,9 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "its lease ran out before a renewal was answered",
+            Self::ClockStepped => {
+                "the time of day was set forward, and no renewal was answered since"
+            }
             Self::TakenAway => "its record was deleted or taken over",
             Self::Replaced => "its lock file was replaced or deleted",
             Self::SessionEnded => "the session that carried it ended",

@@ -121,9 +121,14 @@ impl Engine for Postgres {
             let weak = weak.clone();
             let hear = Arc::new(move |word: &str| {
                 let Some(opened) = weak.upgrade() else { return };
-                let now = opened.link.context.clock.now();
+                let clock = &opened.link.context.clock;
+                let (now, stepped) = (clock.now(), clock.last_step());
                 let push = Push::parse(word);
-                let event = push.and_then(|push| opened.claims().pushed(now, &push));
+                let event = push.and_then(|push| {
+                    let mut claims = opened.claims();
+                    claims.stepped(stepped);
+                    claims.pushed(now, &push)
+                });
                 if let Some(event) = event {
                     opened.link.context.events.send(event);
                 }

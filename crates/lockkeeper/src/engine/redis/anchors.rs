@@ -22,6 +22,11 @@ impl Anchors {
         self.0.insert(node, Anchor::new(server_us, before));
     }
 
+    /// The same, unless it is of before this instant.
+    pub(super) fn of_since(&self, node: Node, at: Ticks) -> Option<Anchor> {
+        self.of(node).filter(|anchor| !anchor.is_before(at))
+    }
+
     /// That of a node. One that was not heard of yet is taken to have the time of the others: it
     /// refuses what comes late by its own, and says it.
     pub(super) fn of(&self, node: Node) -> Option<Anchor> {

@@ -49,9 +49,14 @@ impl Native {
         if channel.text() != Some(&self.channel) {
             return self.changed(payload);
         }
-        let now = self.links.context.clock.now();
+        let clock = &self.links.context.clock;
+        let (now, stepped) = (clock.now(), clock.last_step());
         let push = Push::parse(payload);
-        let event = push.as_ref().and_then(|push| self.recipe().pushed(now, node, order, push));
+        let event = push.as_ref().and_then(|push| {
+            let mut recipe = self.recipe();
+            recipe.stepped(stepped);
+            recipe.pushed(now, node, order, push)
+        });
         if let Some(event) = event {
             self.links.context.events.send(event);
         }

@@ -56,6 +56,8 @@ pub(super) struct Rules {
 pub(super) struct Recipe {
     rules: Rules,
     anchors: Anchors,
+    /// No older anchor dates a push: our clock may have stood still.
+    stepped: Ticks,
     claims: Table<ClaimId, Entry>,
     numbers: Numbers,
     busy: Busy,
@@ -128,10 +130,16 @@ impl Recipe {
         Self {
             rules,
             anchors: Anchors::default(),
+            stepped: Ticks(0),
             claims: Table::default(),
             numbers: Numbers::default(),
             busy: Busy::default(),
         }
+    }
+
+    /// The time of day was set forward at this reading.
+    pub(super) fn stepped(&mut self, at: Ticks) {
+        self.stepped = at;
     }
 
     /// Takes a server's time from any answer; `before` was read before its request was sent.

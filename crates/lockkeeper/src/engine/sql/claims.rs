@@ -44,6 +44,8 @@ pub(in crate::engine) struct Claims {
     /// Nothing that others tell comes here.
     deaf: bool,
     anchor: Option<Anchor>,
+    /// No older anchor dates a push: our clock may have stood still.
+    stepped: Ticks,
     claims: Table<ClaimId, Entry>,
 }
 
@@ -147,12 +149,23 @@ pub(in crate::engine) enum Verdict {
 
 impl Claims {
     pub(in crate::engine) fn new(rules: Rules) -> Self {
-        Self { rules, deaf: false, anchor: None, claims: Table::default() }
+        Self {
+            rules,
+            deaf: false,
+            anchor: None,
+            stepped: Ticks(0),
+            claims: Table::default(),
+        }
     }
 
     /// Whether what others tell comes here.
     pub(in crate::engine) fn hears(&mut self, hears: bool) {
         self.deaf = !hears;
+    }
+
+    /// The time of day was set forward at this reading.
+    pub(in crate::engine) fn stepped(&mut self, at: Ticks) {
+        self.stepped = at;
     }
 
     /// Takes the server's time from any answer; `before` was read before its request was sent.
@@ -470,7 +483,8 @@ impl Claims {
         let Some(Entry::Asking(asking)) = self.claims.get(&id) else { return None };
         let Pushed { number, ttl, at, receipt, .. } = *pushed;
         let drift = Drift { per_mille: self.rules.drift_permille, ..Drift::default() };
-        let since = self.anchor.map(|anchor| anchor.since(at, receipt, drift.per_mille));
+        let anchor = self.anchor.filter(|anchor| !anchor.is_before(self.stepped));
+        let since = anchor.map(|anchor| anchor.since(at, receipt, drift.per_mille));
         if since.is_some_and(|since| deadline(since, ttl, drift) <= now) {
             return None;
         }

@@ -111,7 +111,6 @@ impl Alive {
     }
 
     /// When the session was certainly renewed, or later.
-    #[cfg(test)]
     pub(super) fn proven(&self) -> Ticks {
         self.proven
     }

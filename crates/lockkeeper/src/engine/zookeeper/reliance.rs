@@ -66,7 +66,11 @@ impl State {
 
     /// Sends what is due to keep the session proven; answers when the next is.
     pub(super) fn keep_proven(&mut self, now: Ticks) -> Option<Ticks> {
-        let longest = self.longest()?;
+        let mut longest = self.longest()?;
+        if self.is_in_doubt() {
+            // A proof is wanted as soon as there can be one.
+            longest = longest.min(self.session.as_ref()?.timeout / 4);
+        }
         let plan = self.alive.plan(longest);
         // A server that refuses the write is not asked without end.
         let write = plan

@@ -75,7 +75,8 @@ impl Entry {
                 if let Some(waiting) = state.waiting.get_mut(seq) {
                     waiting.outcome = Some(Outcome::AskAnew);
                 }
-                Some(Event::TurnOver { seq, fresh: state.is_fresh(hold, now) })
+                let fresh = state.is_fresh(hold, now, self.keeper.clock.stepped());
+                Some(Event::TurnOver { seq, fresh })
             }
             Action::Refuse { seq, why } => {
                 let state = locked.state.as_deref_mut()?;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Entry, Locked, Outcome, State};
-use crate::engine::{Attempt, Grant, Lease, Standing};
-use crate::protocol::lease::deadline;
+use crate::engine::{Attempt, Grant, Standing};
 use crate::protocol::line::{Answered, Event, Refusal};
 use crate::words::claim::{Ends, Holder, Mode};
 use crate::words::clock::Ticks;
@@ -42,13 +41,12 @@ impl Entry {
             return Event::Answered { claim, answer };
         }
         let answer = match answer {
-            // Read so late that its lease is over: whether it is still ours is not known, so it is
-            // asked again (R1, R4).
-            Attempt::Granted(Grant { lease: Some(Lease { since, ttl, .. }), .. })
+            // Read so late that its lease is over, or may be for all that the time of day says:
+            // whether it is still ours is not known, so it is asked again (R1, R4).
+            Attempt::Granted(Grant { lease: Some(lease), .. })
                 if !state.leases.contains(claim)
                     && state.line.hold_for(claim) == Some(claim)
-                    && deadline(since.unwrap_or(sent), ttl, self.keeper.settings.drift)
-                        <= self.keeper.clock.now() =>
+                    && self.keeper.is_over(claim, &lease, lease.since.unwrap_or(sent)) =>
             {
                 Answered::Unknown
             }

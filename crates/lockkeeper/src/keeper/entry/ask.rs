@@ -200,7 +200,8 @@ impl Entry {
             _ => None,
         });
         let fresh = offered.is_none_or(|hold| {
-            locked.state.as_deref().is_some_and(|state| state.is_fresh(hold, now))
+            let stepped = self.keeper.clock.stepped();
+            locked.state.as_deref().is_some_and(|state| state.is_fresh(hold, now, stepped))
         });
         self.step(&mut locked, now, Event::Cancel { seq, fresh });
         self.keeper.observe(self, Seen::Left { claim: seq });

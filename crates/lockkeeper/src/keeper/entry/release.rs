@@ -103,7 +103,9 @@ impl Entry {
         // Its way back from writing ends with the hold, whatever the engine answers.
         state.converting.remove(&cell.seq);
         let was_lost = cell.lost();
-        let fresh = was_lost.is_none() && cell.lease.as_ref().is_none_or(|l| l.is_fresh(now));
+        let stepped = self.keeper.clock.stepped();
+        let fresh =
+            was_lost.is_none() && cell.lease.as_ref().is_none_or(|l| l.is_fresh(now, stepped));
         let mut soon = None;
         // Of a hold that was lost before, somebody else waits for the release: whoever closes.
         if tell && was_lost.is_none() {

@@ -5,7 +5,7 @@ use std::thread::ThreadId;
 
 use super::request::Request;
 use super::{Entry, State};
-use crate::keeper::cell::TurnCell;
+use crate::keeper::cell::{Condition, TurnCell};
 use crate::keeper::driver::TimerId;
 use crate::primitives::owner::Owner;
 use crate::words::claim::Mode;
@@ -104,11 +104,16 @@ impl Entry {
             _ => false,
         };
         let Some(record) = state.turns.values_mut().find(same) else { return Ok(None) };
-        if let Some(why) = record.cell.lost() {
-            let text = format!(
-                "the hold that would be entered again is lost: {why}; release it and acquire anew"
-            );
-            return Err(self.error(ErrorKind::Lost, text));
+        match record.cell.condition() {
+            Condition::Lost(why) => {
+                let text = format!(
+                    "the hold that would be entered again is lost: {why}; release it and acquire \
+                     anew"
+                );
+                return Err(self.error(ErrorKind::Lost, text));
+            }
+            Condition::InDoubt(by) => return Err(record.cell.doubt_error(by)),
+            Condition::Held => {}
         }
         let deadlock = |why: &str| {
             self.error(

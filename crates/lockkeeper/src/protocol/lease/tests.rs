@@ -1,4 +1,5 @@
 use super::*;
+use crate::words::clock::Steps;
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -160,11 +161,11 @@ fn the_greatest_margin_of_a_session_counts_and_the_engine_renews_it_by_itself() 
     assert_eq!(leases.next_timer(), Some(at(18)));
     leases.add(id(1), at(0), TTL, Terms { margin: Some(TTL / 3), ..session });
     let mut out = Vec::new();
-    leases.renewed_itself(id(1), at(10), TTL, &mut out);
+    leases.renewed(id(1), at(10), TTL, &mut out);
     assert_eq!(out, [Change::Extended(id(1), at(37))]);
     assert_eq!(leases.next_timer(), Some(Ticks(25_500_000_000)), "11.5 s before the deadline");
     // Below the floor it is asked for, at once where there is never more, but not without end.
-    leases.renewed_itself(id(1), at(20), Duration::from_secs(6), &mut out);
+    leases.renewed(id(1), at(20), Duration::from_secs(6), &mut out);
     assert_eq!(leases.take_due(Ticks(25_500_000_000), 9), [id(1)]);
     assert!(!leases.take_one(id(1)), "it is under way");
     leases.renewed(id(1), at(26), TTL, &mut out);
@@ -172,7 +173,7 @@ fn the_greatest_margin_of_a_session_counts_and_the_engine_renews_it_by_itself() 
     // A fixed hold has no part in it.
     leases.add(id(2), at(0), TTL, Terms { session: Some(TTL), ..FIXED });
     out.clear();
-    leases.renewed_itself(id(2), at(10), TTL, &mut out);
+    leases.renewed(id(2), at(10), TTL, &mut out);
     assert!(out.is_empty() && !leases.take_one(id(2)));
 }
 
@@ -237,4 +238,114 @@ fn without_a_fault_a_renewed_lease_never_comes_closer_than_the_floor() {
             }
         }
     }
+}
+
+/// One step of the time of day.
+fn step(at: Ticks, by: Duration) -> Steps {
+    let mut steps = Steps::default();
+    steps.note(at, by);
+    steps
+}
+
+const WITHIN: Duration = Duration::from_secs(2);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[test]
+fn n2_a_step_within_half_of_the_drift_allowance_puts_no_lease_in_doubt() {
+    let mut leases = Leases::new(Drift::default());
+    leases.add(id(1), at(0), TTL, RENEWED);
+    leases.add(id(2), at(0), Duration::from_millis(200), RENEWED);
+    for (by, doubts) in [(10, 0), (11, 1), (1_500, 1), (1_501, 2)] {
+        let mut leases = leases.clone();
+        leases.stepped(at(1), step(at(1), Duration::from_millis(by)), WITHIN);
+        assert_eq!(leases.doubts(), doubts, "{by} ms");
+    }
+}
+
+#[test]
+fn n2_all_that_is_in_doubt_is_asked_about_at_once_and_then_at_most_once_a_request_timeout() {
+    let mut leases = Leases::new(Drift::default());
+    leases.add(id(1), at(0), TTL, RENEWED);
+    leases.add(id(2), at(0), TTL, RENEWED);
+    leases.add(id(3), at(0), TTL, FIXED);
+    leases.add(id(4), at(0), TTL, Terms { session: Some(TTL), ..FIXED });
+    leases.take_due(at(10), 1);
+    let mut steps = step(at(11), HOUR);
+    leases.stepped(at(11), steps.clone(), WITHIN);
+    let all = [
+        Question::Renew(id(1)),
+        Question::Renew(id(2)),
+        Question::Recheck(id(3)),
+        Question::Renew(id(4)),
+    ];
+    assert_eq!(leases.take_doubtful(at(11)), all, "also what is under way: that is of before");
+    assert!(leases.take_due(at(11), 9).is_empty(), "and nothing twice");
+    // The clock flaps: what is asked about anew has its time from then on.
+    steps.note(at(12), HOUR);
+    leases.stepped(at(12), steps, WITHIN);
+    assert!(leases.take_doubtful(at(12)).is_empty());
+    let mut out = Vec::new();
+    leases.take_over(at(13), &mut out);
+    assert!(out.is_empty());
+    assert_eq!(leases.take_doubtful(at(13)), all);
+    leases.take_over(at(15), &mut out);
+    assert_eq!(out, [1, 2, 3].map(|n| Change::Unproven(id(n))));
+}
+
+#[test]
+fn n2_only_an_answer_to_what_was_sent_after_the_step_was_noticed_ends_the_doubt() {
+    let mut leases = Leases::new(Drift::default());
+    leases.add(id(1), at(0), TTL, RENEWED);
+    leases.take_due(at(10), 1);
+    leases.stepped(at(11), step(at(11), HOUR), WITHIN);
+    leases.take_doubtful(at(11));
+    let mut out = Vec::new();
+    leases.renewed(id(1), at(10), TTL, &mut out);
+    assert_eq!(leases.doubts(), 1, "its answer is an old one");
+    leases.renewed(id(1), at(11), TTL, &mut out);
+    assert_eq!((leases.doubts(), out.last()), (0, Some(&Change::Extended(id(1), at(38)))));
+    leases.take_over(at(37), &mut out);
+    assert_eq!(out.len(), 2, "it goes on");
+}
+
+#[test]
+fn n2_what_nobody_proves_is_lost_by_the_step_at_the_request_timeout_or_at_its_deadline() {
+    for (ttl, until) in [(TTL, at(13)), (Duration::from_secs(12), at(12))] {
+        let mut leases = Leases::new(Drift { per_mille: 0, at_least: Duration::ZERO });
+        leases.add(id(1), at(0), ttl, RENEWED);
+        leases.stepped(at(11), step(at(11), HOUR), WITHIN);
+        leases.take_doubtful(at(11));
+        let mut out = Vec::new();
+        leases.take_over(until.minus(Duration::from_nanos(1)), &mut out);
+        assert!(out.is_empty());
+        leases.take_over(until, &mut out);
+        assert_eq!(out, [Change::Unproven(id(1))]);
+        assert_eq!(leases.next_timer(), None, "nothing is left of it");
+    }
+}
+
+#[test]
+fn n2_a_fixed_lease_that_is_proven_keeps_its_deadline_or_what_the_engine_says_is_left() {
+    for (left, until) in [(TTL, at(27)), (Duration::from_secs(10), at(20))] {
+        let mut leases = Leases::new(Drift::default());
+        leases.add(id(1), at(0), TTL, FIXED);
+        leases.stepped(at(11), step(at(11), HOUR), WITHIN);
+        let mut out = Vec::new();
+        leases.renewed(id(1), at(11), left, &mut out);
+        assert_eq!((leases.doubts(), &out[..]), (0, &[Change::Extended(id(1), until)][..]));
+        assert_eq!(leases.next_timer(), Some(until), "it is not renewed");
+    }
+}
+
+#[test]
+fn n2_a_sessions_proof_counts_from_when_the_server_heard_and_not_from_when_it_was_told() {
+    let mut leases = Leases::new(Drift::default());
+    leases.add(id(1), at(0), TTL, Terms { session: Some(TTL), ..RENEWED });
+    leases.stepped(at(11), step(at(11), HOUR), WITHIN);
+    let mut out = Vec::new();
+    // Told at 12 s with 20 s left: 9 s of a session without drift are over.
+    leases.renewed(id(1), at(12), Duration::from_secs(20), &mut out);
+    assert_eq!(leases.doubts(), 1);
+    leases.renewed(id(1), at(21), Duration::from_secs(20), &mut out);
+    assert_eq!(leases.doubts(), 0, "the server heard at 12 s");
 }

@@ -73,7 +73,7 @@ impl Process {
                                 kept.answered = false;
                             }
                         }
-                        Change::Over(_) => {}
+                        Change::Over(_) | Change::Unproven(_) => {}
                     }
                 }
             }

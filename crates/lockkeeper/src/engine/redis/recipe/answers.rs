@@ -84,7 +84,7 @@ impl Recipe {
         }
         let pushed = asking.pushed.take().filter(|p| since(p.node, p.order));
         // Dated by what is known now: before the answer it may have been the time of long ago.
-        let anchor = pushed.as_ref().and_then(|p| self.anchors.of(p.node));
+        let anchor = pushed.as_ref().and_then(|p| self.anchors.of_since(p.node, self.stepped));
         // A request that the server answered before it put the question is no answer to it.
         let questioned = asking.questioned.take().is_some_and(|(of, at)| since(of, at));
         let (kind, limit, hold) = (asking.kind, asking.limit, asking.hold);
@@ -241,7 +241,7 @@ impl Recipe {
         match push {
             Push::Granted { claim, number, now_us, lease } => {
                 let id = ClaimId(*claim);
-                let anchor = self.anchors.of(node);
+                let anchor = self.anchors.of_since(node, self.stepped);
                 let drift = Drift { per_mille: self.rules.drift_permille, ..Drift::default() };
                 let backwards = self.seen_before(node, id, *number).is_some();
                 let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return None };

@@ -47,7 +47,7 @@ fn a_second_client_waits(option: &str, step: Duration) {
     let clock = Clock::real();
     let two = open_at(&url, clock.clone()).expect("two are a majority");
     let next = Claim { ttl: TTL, ..claim(&two, "a") };
-    clock.step_time_of_day(step);
+    clock.jump(step);
     while one.now() < until_over {
         let attempt = two.attempt(&next);
         assert!(!matches!(attempt, Attempt::Granted(_)), "BROKEN LOCK: two hold it");
@@ -78,7 +78,7 @@ fn h1_a_plain_member_is_waited_for_by_a_clock_that_no_time_of_day_moves() {
     let clock = Clock::real();
     let url = quorum.bare_url() + "?server_timeout=600ms&layout=plain";
     let process = open_at(&url, clock.clone()).expect("the members can be used");
-    clock.step_time_of_day(Duration::from_secs(600));
+    clock.jump(Duration::from_secs(600));
     let attempt = process.attempt(&claim(&process, "a"));
     let Attempt::Unknown(error) = attempt else { panic!("they do not count: {attempt:?}") };
     assert!(error.message().contains("up for 1m"), "{error}");
@@ -91,7 +91,7 @@ fn h2_a_client_whose_time_of_day_is_set_forward_proposes_no_number_of_then() {
     let process = open_at(&quorum.url(), clock.clone()).expect("the members can be used");
     let before = turn(&process, "a");
     quorum.until_clean("a");
-    clock.step_time_of_day(Duration::from_secs(56 * 365 * 24 * 3600));
+    clock.jump(Duration::from_secs(56 * 365 * 24 * 3600));
     let number = turn(&process, "a");
     // They began so far above the clocks when they were admitted.
     let most = tick_of(&quorum.0[0]) + 10 * SECOND;

@@ -12,6 +12,7 @@
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
 use crate::engine::zookeeper::recipe::{Input, Say, Seen};
 use crate::engine::zookeeper::state::{State, Ticket};
+use crate::protocol::lease::{Drift, bears};
 use crate::protocol::margin;
 use crate::words::id::ClaimId;
 
@@ -29,12 +30,24 @@ impl State {
     /// Whether so much is known of the session that a grant may rest on it.
     pub(in super::super) fn is_proven(&self) -> bool {
         self.session.as_ref().is_some_and(|session| self.left() >= session.timeout / 8)
+            && !self.is_in_doubt()
+    }
+
+    /// Whether the time of day was set forward since what is proven of the session (R1): then the
+    /// machine may have stood still, and the session be over.
+    pub(in super::super) fn is_in_doubt(&self) -> bool {
+        let Some(session) = &self.session else { return false };
+        let drift =
+            Drift { per_mille: self.options.drift_per_mille, ..Drift::default() };
+        self.clock.stepped_since(self.alive.proven()) > bears(session.timeout, drift)
     }
 
     /// Whether as much of the session is left as a holder is promised. Where it is not, a write is
     /// answered first; less has to do where the server is slow.
     fn is_ample(&self) -> bool {
-        let Some(session) = &self.session else { return false };
+        let Some(session) = self.session.as_ref().filter(|_| !self.is_in_doubt()) else {
+            return false;
+        };
         let floor = self
             .reliance
             .floor(session.timeout)
