@@ -437,7 +437,8 @@ mod tests {
     #[test]
     fn n2_a_thread_that_loses_its_processor_between_two_readings_notices_nothing() {
         let (mut last, clocks) = start();
-        let late = |ms: u64| Clocks { raw: clocks.raw + ms * MS, real: clocks.real + ms * MS, ..clocks };
+        let late =
+            |ms: u64| Clocks { raw: clocks.raw + ms * MS, real: clocks.real + ms * MS, ..clocks };
         let readings = std::cell::RefCell::new(vec![late(0), late(40)]);
         let read = || readings.borrow_mut().pop().unwrap_or(late(0));
         assert_eq!(last.advance(read), Reading { now: Ticks(100 * MS), stepped: 0 });
@@ -448,8 +449,7 @@ mod tests {
         let (mut last, clocks) = start();
         for n in 0..1_000 {
             let jitter = n % 2 * (MS / 2);
-            let clocks =
-                Clocks { raw: clocks.raw + jitter, real: clocks.real + jitter, ..clocks };
+            let clocks = Clocks { raw: clocks.raw + jitter, real: clocks.real + jitter, ..clocks };
             assert_eq!(last.advance(|| clocks), Reading { now: Ticks(100 * MS), stepped: 0 });
         }
     }
@@ -457,8 +457,7 @@ mod tests {
     #[test]
     fn r1_a_boot_time_that_went_back_stops_no_lease_and_is_seen_by_the_time_of_day() {
         let (mut last, clocks) = start();
-        let restored =
-            Clocks { boot: 10 * MS, raw: 10 * MS, real: clocks.real + 5_000 * MS };
+        let restored = Clocks { boot: 10 * MS, raw: 10 * MS, real: clocks.real + 5_000 * MS };
         assert_eq!(last.advance(|| restored).now, Ticks(100 * MS + 1));
         assert!(last.steps.since(Ticks(100 * MS)) >= Duration::from_secs(5));
         let later = Clocks { boot: 30 * MS, raw: 30 * MS, real: restored.real + 20 * MS };

@@ -149,13 +149,7 @@ pub(in crate::engine) enum Verdict {
 
 impl Claims {
     pub(in crate::engine) fn new(rules: Rules) -> Self {
-        Self {
-            rules,
-            deaf: false,
-            anchor: None,
-            stepped: Ticks(0),
-            claims: Table::default(),
-        }
+        Self { rules, deaf: false, anchor: None, stepped: Ticks(0), claims: Table::default() }
     }
 
     /// Whether what others tell comes here.

@@ -31,7 +31,10 @@ pub(super) fn proof(since: Ticks, ttl: Duration, session: Option<Duration>, drif
     }
     let unstretched = age.as_nanos() * u128::from(1000 - drift.per_mille.min(1000)) / 1000;
     // A nanosecond for what was rounded off.
-    since.minus(Duration::from_nanos(u64::try_from(unstretched).unwrap_or(u64::MAX)).saturating_add(Duration::from_nanos(1)))
+    since.minus(
+        Duration::from_nanos(u64::try_from(unstretched).unwrap_or(u64::MAX))
+            .saturating_add(Duration::from_nanos(1)),
+    )
 }
 
 /// How long a lease is in doubt.

@@ -148,8 +148,11 @@ impl World {
     /// The keeper reads the clocks, and does what is due.
     fn looks(&mut self, rules: Rules) {
         if self.leases.doubts.steps != self.steps {
-            let within =
-                if rules.flaw == Some(Flaw::NeverEnds) { Duration::from_secs(3600) } else { WITHIN };
+            let within = if rules.flaw == Some(Flaw::NeverEnds) {
+                Duration::from_secs(3600)
+            } else {
+                WITHIN
+            };
             self.leases.stepped(self.now, self.steps.clone(), within);
             self.doubt_ends = self.in_doubt().then(|| self.now.plus(WITHIN));
         }
@@ -174,8 +177,7 @@ impl World {
         if held && rules.renews {
             self.server_until = self.truth().plus(TTL);
         }
-        self.under_way[at].told =
-            Some(held.then(|| self.server_until.since(self.truth())));
+        self.under_way[at].told = Some(held.then(|| self.server_until.since(self.truth())));
     }
 
     fn never_read(&mut self, at: usize) {

@@ -37,8 +37,7 @@ impl State {
     /// machine may have stood still, and the session be over.
     pub(in super::super) fn is_in_doubt(&self) -> bool {
         let Some(session) = &self.session else { return false };
-        let drift =
-            Drift { per_mille: self.options.drift_per_mille, ..Drift::default() };
+        let drift = Drift { per_mille: self.options.drift_per_mille, ..Drift::default() };
         self.clock.stepped_since(self.alive.proven()) > bears(session.timeout, drift)
     }
 
