@@ -1,6 +1,8 @@
 //! The leases of one keeper: renewed in batches, over at their local deadline, gone when the engine
 //! says so.
 
+mod doubt;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use super::driver::Due;
 use super::entry::Entry;
 use crate::engine::{Answer, Attempt, Grant, Lease, Renewal, Standing};
 use crate::observe::Seen;
-use crate::protocol::lease::{Change, Drift, Leases, Question, Terms, bears, deadline};
+use crate::protocol::lease::{Change, Drift, Leases, Question, Terms, deadline};
 use crate::protocol::line::Shape;
 use crate::sync::MutexGuard;
 use crate::words::clock::Ticks;
@@ -20,8 +22,6 @@ use crate::words::lost::Lost;
 
 /// How many leases go in one message.
 const BATCH: usize = 1000;
-/// How long a request may take where the engine does not say it.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the confirmation of a pushed grant is asked before it is left to the net.
 const CONFIRM_TRIES: u32 = 3;
 
@@ -258,35 +258,6 @@ impl Keeper {
         self.arm_leases();
     }
 
-    /// The time of day was set forward: every lease is in doubt that was not proven since.
-    pub(super) fn clock_stepped(self: &Arc<Self>) {
-        let (now, steps) = (self.clock.now(), self.clock.steps());
-        let within = self.facts.request_timeout.unwrap_or(REQUEST_TIMEOUT);
-        let doubts = {
-            let mut book = self.book();
-            book.machine.stepped(now, steps, within);
-            book.machine.doubts()
-        };
-        if doubts > 0 {
-            tracing::warn!(
-                engine = self.facts.engine,
-                leases = doubts,
-                "the time of day was set forward: what is held is in doubt until it is renewed"
-            );
-            self.look_after_leases(now);
-        }
-    }
-
-    /// What is proven of a lease is known to its guards; answers whether it is in doubt.
-    fn prove(&self, book: &Book, lease: LeaseId) -> bool {
-        let (Some(kept), Some((proof, bears))) = (book.kept.get(&lease), book.machine.proof(lease))
-        else {
-            return false;
-        };
-        kept.cell.prove(self.clock.stepped_at(proof), bears);
-        kept.cell.doubt(self.clock.stepped()).is_some()
-    }
-
     /// Renews everything at once: after a reconnect each hold wants to know how it stands.
     pub(super) fn renew_all(self: &Arc<Self>) {
         let all: Vec<LeaseId> = {
@@ -358,19 +329,6 @@ impl Keeper {
         let span = tracing::debug_span!("renew", engine = self.facts.engine, leases = batch.len());
         let answer = span.in_scope(|| self.engine.renew(&batch));
         self.await_renewals(sent, batch, answer);
-    }
-
-    /// Asks how fixed holds stand that are in doubt. Each has a lease of its own.
-    fn prove_fixed(self: &Arc<Self>, batch: &[LeaseId]) {
-        let mut claims: Vec<ClaimId> = batch.iter().map(|lease| ClaimId(lease.0)).collect();
-        let part = |claim: &ClaimId| self.engine.part(*claim);
-        claims.sort_by_cached_key(part);
-        for part in claims.chunk_by(|a, b| part(a) == part(b)) {
-            let sent = self.clock.now();
-            let answer = self.engine.recheck(part);
-            let answer = answer.map(|all| all.into_iter().map(Renewal::from).collect());
-            self.await_renewals(sent, part.iter().map(|claim| (*claim).into()).collect(), answer);
-        }
     }
 
     fn await_renewals(
@@ -520,15 +478,6 @@ impl Keeper {
                 entry.ended(hold, why, ours);
             }
         }
-    }
-
-    /// Whether the lease of a claim's grant that counts from `since` is over for us already, or may
-    /// be: the time of day was set forward since. A session's lease is put in doubt then.
-    pub(super) fn is_over(&self, claim: ClaimId, lease: &Lease, since: Ticks) -> bool {
-        let drift = self.settings.drift;
-        deadline(since, lease.ttl, drift) <= self.clock.now()
-            || lease.id == LeaseId::from(claim)
-                && self.clock.stepped_since(since) > bears(lease.ttl, drift)
     }
 
     /// A pushed grant that does not say when it was made counts only from a renewal that was

@@ -139,7 +139,8 @@ impl Guard {
         self.held.lost().await
     }
 
-    /// Asks the engine now, for use before an irreversible act.
+    /// Asks the engine now, for use before an irreversible act. Its answer counts also where
+    /// [`Held::check`] says that the lock is in doubt.
     ///
     /// # Errors
     /// `Lost` when the lock is gone; `Unreachable` or `Unknown` when the engine did not answer.
@@ -298,7 +299,8 @@ impl Held {
         self.0.asked().await;
     }
 
-    /// Asks the engine now, for use before an irreversible act.
+    /// Asks the engine now, for use before an irreversible act. Its answer counts also where
+    /// [`Held::check`] says that the lock is in doubt.
     ///
     /// # Errors
     /// `Lost` when the lock is gone; `Unreachable` or `Unknown` when the engine did not answer.

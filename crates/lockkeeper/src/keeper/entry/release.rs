@@ -172,7 +172,9 @@ impl Entry {
         let until = match state.leases.remove(hold) {
             Some(cell) => {
                 self.keeper.drop_lease(hold);
-                over |= cell.deadline() <= now;
+                // Of what is in doubt, too, nothing may be left, and that is no illegal release.
+                let stepped = self.keeper.clock.stepped();
+                over |= cell.deadline() <= now || cell.doubt(stepped).is_some();
                 deadline = Some(cell.deadline());
                 // The server may have counted from later than we did, and an unanswered renewal may
                 // have given it a whole lease more.
