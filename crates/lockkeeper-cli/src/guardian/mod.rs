@@ -436,9 +436,9 @@ impl Guardian {
         }
     }
 
-    /// Waits until as much of the lease is left as a healthy server leaves at any time, and it is in
-    /// no doubt: a pushed grant comes with a short one, which is renewed at once. False when it is
-    /// lost before.
+    /// Waits until as much of the lease is left as a healthy server leaves at any time, and it is
+    /// in no doubt: a pushed grant comes with a short one, which is renewed at once. False when it
+    /// is lost before.
     fn is_whole(&self, held: &Held, whole: Duration, kill_after: Duration) -> bool {
         let Some(first) = held.remaining() else { return true };
         let granted = moment();

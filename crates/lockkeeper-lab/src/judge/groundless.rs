@@ -19,8 +19,8 @@ const STEPPED: u64 = 9;
 const EARLY: Duration = Duration::from_millis(100);
 
 /// Why a hold is said to be lost, as far as an engine says it: for no reason, it ran out, it was
-/// taken away, its session ended, the time of day stepped. The other reasons are of whoever held it, or an operator's, who
-/// replaced a file.
+/// taken away, its session ended, the time of day stepped. The other reasons are of whoever held
+/// it, or an operator's, who replaced a file.
 const OF_ENGINES: [(u64, &str); 5] = [
     (0, "without a reason"),
     (1, "because it ran out"),

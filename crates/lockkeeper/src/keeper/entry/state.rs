@@ -83,8 +83,8 @@ impl State {
         self.armed.map(|armed| armed.timer)
     }
 
-    /// Whether the last renewal of a hold was answered, nothing puts it in doubt, and more than half
-    /// of its lease is left (R9).
+    /// Whether the last renewal of a hold was answered, nothing puts it in doubt, and more than
+    /// half of its lease is left (R9).
     pub(in crate::keeper) fn is_fresh(&self, hold: HoldId, now: Ticks, stepped: u64) -> bool {
         self.leases.get(hold).is_none_or(|lease| lease.is_fresh(now, stepped))
     }

@@ -319,6 +319,20 @@ fn r1_a_push_is_no_grant_once_its_lease_is_over_as_the_keeper_counts() {
 }
 
 #[test]
+fn n2_a_push_after_a_step_of_the_time_of_day_is_dated_by_nothing_that_was_heard_before() {
+    for (stepped, dated) in [(999, true), (1000, true), (1001, false)] {
+        let (mut recipe, id) = rechecking();
+        recipe.answered(at(1001), read(at(1000), 2), id, in_line());
+        recipe.stepped(at(stepped));
+        let lease = Duration::from_secs(2);
+        let push = Push::Granted { claim: id.0, number: 7, now_us: 1_000_000, lease };
+        let event = recipe.pushed(at(1002), N, 4, &push);
+        let Some(Event::Granted { grant, .. }) = event else { panic!("{event:?}") };
+        assert_eq!(grant.lease.and_then(|lease| lease.since).is_some(), dated, "{stepped}");
+    }
+}
+
+#[test]
 fn a_push_is_forgotten_with_the_connection_that_brought_it() {
     let (mut recipe, claim) = (recipe(), claim());
     recipe.ask(at(0), N, &claim, Line::Join, None);
