@@ -4,7 +4,7 @@
 //! back, and asks again when the holder's lease ends, not before 250 ms and not after 5 s.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::plain::{Plain, Request, Seen};
@@ -21,7 +21,6 @@ use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::ClaimId;
 use crate::words::name::Kind;
-use crate::words::token::next_number;
 
 /// How soon and how late a waiter looks by itself (R10).
 pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -112,26 +111,6 @@ impl Quorum {
         }
         let stepped = self.once_more(id);
         Answer::later(self.clone().asked(id, stepped))
-    }
-
-    /// A number above all that are known here, and not below the fastest member's clock (R7). What
-    /// is proposed and refused is not known: askers must not drive the numbers ahead of the clocks.
-    /// The second is that clock alone.
-    fn propose(&self) -> (u64, u64) {
-        if self.options.plain.is_some() {
-            return (0, 0);
-        }
-        let now = self.steady.now();
-        let fastest = self.members.iter().filter_map(|member| member.reached_us(now)).max();
-        let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let clock = fastest.unwrap_or(0);
-        (next_number(known, clock).unwrap_or(known), next_number(0, clock).unwrap_or(0))
-    }
-
-    /// Nothing up to this number is proposed any more.
-    pub(super) fn knows(&self, number: u64) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = number.max(*known);
     }
 
     /// Knows a claim from here on, and until when its caller waits.

@@ -9,6 +9,7 @@
 //! | `recipe` | one claim as a pure machine: who was asked, who said what, what follows |
 //! | `wire` | one member: its connection, its clock, whether it counts |
 //! | `connect` | connecting to all, and whether a majority is there |
+//! | `proposal` | which number is asked for |
 //! | `admit`, `floor` | how a member that started comes to count, with numbers above all before |
 //! | `acquire`, `answers` | asking, what is answered, and asking again |
 //! | `watch` | waiting for a word that it is free; following what changes |
@@ -29,6 +30,7 @@ mod inspect;
 mod name;
 mod options;
 mod plain;
+mod proposal;
 mod recipe;
 mod record;
 mod registration;

@@ -21,9 +21,10 @@ local function known(last, member, run, now, max_ttl)
   local number = tonumber(kept or '0')
   if not number then error('LOCKKEEPER CORRUPT ' .. last, 0) end
   if not kept then
-    -- Nothing kept, or no more, since a week: the clock has passed it meanwhile. Not if it was
-    -- ahead of the clock, or if the clock was set back: then above all that was ever kept here.
-    number = ahead
+    -- Nothing kept, or no more, since a week: it was a day ahead of the clock at most, so it is six
+    -- days behind, and nobody gets a lower one whose proposal is of a clock that is far behind. If
+    -- it was further ahead, or the clock was set back: above all that was ever kept here.
+    number = math.max(ahead, tick(now) - 32400000000)
     if top > tick(now) + SKEW then number = math.max(number, top) end
   end
   local counts = told[1] == run and told[4] == LAYOUT

@@ -73,7 +73,7 @@ enum Phase {
 pub(super) struct Recipe {
     rules: Rules,
     id: ClaimId,
-    /// The fastest member's clock when it was first asked for, as a number.
+    /// The middle one of the members' clocks when it was first asked for, as a number.
     first: Option<u64>,
     /// It leaves nothing behind when it is refused.
     tries: bool,
@@ -107,7 +107,7 @@ impl Recipe {
         self.number().is_some()
     }
 
-    /// The fastest member's clock when it was first asked for; 0 before that.
+    /// The middle one of the members' clocks when it was first asked for; 0 before that.
     pub(super) fn first(&self) -> u64 {
         self.first.unwrap_or(0)
     }

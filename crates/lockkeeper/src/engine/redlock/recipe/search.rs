@@ -78,6 +78,9 @@ struct World {
     /// What the clocks are ahead by, where numbers depend on them. Nobody proposes by them else,
     /// and whoever starts hears a majority of the others.
     clocks: Option<[u64; MEMBERS]>,
+    /// The first client proposes by the middle one of them, and else by the fastest: what it may
+    /// propose is between these.
+    by_the_middle: bool,
     /// How far apart each client's URL takes them to be.
     skew: [u64; 2],
     /// A floor reaches its member some time later.
@@ -144,6 +147,7 @@ const CONTENDING: World = World {
     shared: [false, false],
     last: [0; MEMBERS],
     clocks: None,
+    by_the_middle: false,
     skew: [SKEW; 2],
     slow_floors: false,
     flaw: None,
@@ -288,6 +292,16 @@ const TWINS: World =
 #[test]
 fn r7_tokens_rise_over_a_majority_that_forgets_while_the_clocks_agree() {
     never(&ALL_AT_ONCE);
+}
+
+#[test]
+fn r7_tokens_rise_though_numbers_are_proposed_by_the_middle_one_of_the_clocks() {
+    for clocks in [[0, 0, SKEW], [SKEW, 0, SKEW]] {
+        let world = World { by_the_middle: true, clocks: Some(clocks), ..ALL_AT_ONCE };
+        never(&world);
+        never(&World { last: [2 * SKEW; MEMBERS], ..world });
+        never(&World { older: true, ..world });
+    }
 }
 
 #[test]

@@ -84,8 +84,8 @@ pub(in crate::engine::redlock) enum Verb {
     Undo,
 }
 
-/// Where a claim stands among contenders: the number of the fastest member's clock when it was
-/// first asked for, then its id.
+/// Where a claim stands among contenders: the number of the middle one of the members' clocks
+/// when it was first asked for, then its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine::redlock) struct Rank {
     pub(in crate::engine::redlock) first: u64,
@@ -126,7 +126,7 @@ pub(in crate::engine::redlock) enum Said {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine::redlock) enum Event {
     /// The claim is asked for; the number is above all that are known, and the members' clocks;
-    /// `clock` is that of the fastest one, whatever is known.
+    /// `clock` is that of the middle one, whatever is known.
     Ask { now: Ticks, silent: Silent, number: u64, clock: u64 },
     /// Its lease is to be extended.
     Renew { now: Ticks },

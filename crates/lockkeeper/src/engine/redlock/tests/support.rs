@@ -32,7 +32,7 @@ impl Quorum {
     }
 
     /// Waits until a client has admitted all.
-    fn admit(&self) {
+    pub(super) fn admit(&self) {
         let _meets_them = self.process();
         (0..self.0.len()).for_each(|member| self.until_admitted(member));
     }

@@ -1,13 +1,15 @@
 //! Tokens rise over majorities that know different numbers, and over members that forget them (R7).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
 
 use super::super::recipe::Said;
 use super::super::wire::Member;
 use super::faults::ran;
-use super::support::{Quorum, TTL, claim, until_it_counts};
+use super::support::{KEY, Quorum, TTL, claim, open, until_it_counts};
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::tests::support::{Process, granted, options, until};
 use crate::engine::{Attempt, End, Number, Renewal};
@@ -275,6 +277,54 @@ fn names_that_nobody_used_cost_one_flight_while_others_use_others() {
     let ran: Vec<u64> =
         ran(&quorum, "evalsha").iter().zip(before).map(|(now, was)| now - was).collect();
     assert_eq!(ran, [5; 3], "one flight for each name");
+}
+
+#[test]
+fn r7_a_member_whose_clock_is_far_off_moves_no_number_and_takes_no_token_back() {
+    let hour = Duration::from_secs(3600);
+    // The last one is a day behind, and has never kept the number.
+    for (of_off, one_is_away) in [(169, false), (169, true), (167, false), (167, true), (0, true)] {
+        let clocks = [(); 2].map(|()| ClockShim::new().expect("cc is there"));
+        let start = |clock: &ClockShim| {
+            let [(preload, library), (control, file)] = clock.environment();
+            let environment =
+                [(preload, &*library.to_string_lossy()), (control, &*file.to_string_lossy())];
+            RedisServer::start_in(&[], &environment)
+        };
+        let [right, off] = &clocks;
+        let mut quorum = Quorum::young(0);
+        quorum.0.extend([right, right, off].map(start));
+        quorum.admit();
+        let before = turn(&quorum.process(), "a");
+        quorum.until_clean("a");
+        // A week later nobody keeps its number any more, and one clock is an hour wrong.
+        let last = "lockkeeper:{redlock:a}:last";
+        quorum.0.iter().for_each(|server| drop(server.command(&["DEL", last])));
+        right.step(Clocks::Wall, hour * 168).expect("the file is ours");
+        match of_off {
+            0 => off.step_back(Clocks::Wall, hour * 24),
+            of_off => off.step(Clocks::Wall, hour * of_off),
+        }
+        .expect("the file is ours");
+        if of_off == 0 {
+            quorum.0[2].command(&["HDEL", KEY, "top"]);
+        }
+        if one_is_away {
+            quorum.0[0].stop();
+        }
+        let two = open(&(quorum.url() + "&connect_timeout=1s")).expect("two are a majority");
+        let asked = claim(&two, "a");
+        let number = match granted(two.attempt_until(&asked)).number {
+            Number::Ours(number) => number,
+            other => panic!("{other:?} is no number of ours"),
+        };
+        assert!(number > before, "TOKEN BACK: {number} follows {before}");
+        let (tick, minute) = (tick_of(&quorum.0[1]), 60 * 62_500);
+        assert!(number < tick + minute, "{of_off}: {number} is far above {tick}");
+        if one_is_away {
+            quorum.0[0].go_on();
+        }
+    }
 }
 
 /// The time of a server, as a number.

@@ -2,6 +2,7 @@
 //! follow.
 
 use super::super::super::floor::{Told, floor};
+use super::super::super::proposal::middle;
 use super::super::{Action, Event, Other, Outcome, Rank, Recipe, Rules, Said, Silent, Verb};
 use std::time::Duration;
 
@@ -146,10 +147,11 @@ impl State {
 
     /// What a client asks for. The second one never learns of a clock.
     fn ask(&mut self, client: usize, world: &World) {
-        let fastest = (0..MEMBERS).map(|member| self.tick(member, world)).max().unwrap_or(0);
+        let clocks = (0..MEMBERS).map(|member| self.tick(member, world));
         let clock = match (client, world.clocks) {
             (0, Some(_)) if world.proposes_far => FAR,
-            (0, Some(_)) => fastest,
+            (0, Some(_)) if world.by_the_middle => middle(clocks.collect()),
+            (0, Some(_)) => clocks.max().unwrap_or(0),
             _ => 0,
         };
         let number = clock.max(self.clients[client].proposed + 1);
