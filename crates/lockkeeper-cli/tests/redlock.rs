@@ -93,6 +93,45 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
 }
 
 #[test]
+fn b4_a_member_that_wants_a_password_stops_no_command_and_each_names_it_once() {
+    let clock = ClockShim::new().unwrap();
+    let environment = clock.environment();
+    let environment: Vec<_> =
+        environment.iter().map(|(name, path)| (*name, path.to_str().unwrap())).collect();
+    let start = |_| RedisServer::start_in(&[], &environment);
+    let servers: Vec<RedisServer> = (0..3).map(start).collect();
+    let at: Vec<String> = servers.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
+    let url = format!("redlock://{}?ttl=2s&server_timeout=10s", at.join(","));
+    let place = Place::new();
+    assert_eq!(run(&place, &url, &["doctor"]).code, 69, "they are met");
+    clock.step(Clocks::Wall, Duration::from_secs(61)).unwrap();
+    assert_eq!(run(&place, &url, &["run", "-w", "120s", "a", "--", "true"]).code, 0);
+
+    servers[2].command(&["CONFIG", "SET", "requirepass", "s3cret"]);
+    let says = format!("the member {} does not count: Redis at {} wants a password", at[2], at[2]);
+    let ran = run(&place, &url, &["run", "a", "--", "true"]);
+    assert_eq!((ran.code, ran.err.matches(&says).count()), (0, 1), "{ran:?}");
+    let quiet = run(&place, &url, &["run", "-q", "a", "--", "true"]);
+    assert_eq!((quiet.code, quiet.err.as_str()), (0, ""), "{quiet:?}");
+    let status = run(&place, &url, &["status", "a"]);
+    assert_eq!((status.code, status.out.matches(&says).count()), (0, 1), "{status:?}");
+    let told = run(&place, &url, &["status", "a", "--json"]);
+    let event = json(&told.err);
+    assert_eq!((&event["event"], &event["id"]), (&"warning".into(), &"member-refuses".into()));
+    assert_eq!(run(&place, &url, &["ls"]).code, 0);
+    let examined = run(&place, &url, &["doctor"]);
+    assert_eq!((examined.code, examined.out.matches(&says).count()), (1, 1), "{examined:?}");
+    assert_eq!(examined.out.matches("member-").count(), 1, "{examined:?}");
+
+    // Another one, and there is no majority: that is one line, with what both say said once.
+    servers[1].command(&["CONFIG", "SET", "requirepass", "s3cret"]);
+    let refused = run(&place, &url, &["run", "-n", "a", "--", "true"]);
+    assert_eq!((refused.code, refused.err.lines().count()), (69, 1), "{refused:?}");
+    assert_eq!(refused.err.matches("wants a password").count(), 1, "{refused:?}");
+    assert!(refused.err.contains(&at[1]) && refused.err.contains(&at[2]), "{refused:?}");
+}
+
+#[test]
 fn a_quorum_url_that_cannot_be_right_is_one_line_that_says_what_to_write() {
     let place = Place::new();
     for (url, says) in [

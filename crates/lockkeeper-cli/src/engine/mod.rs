@@ -21,6 +21,11 @@ use crate::text::spoken;
 use crate::under::{Caution, Under};
 use crate::urls;
 
+/// What is told of an engine wherever a lock is asked for or looked at: those of several servers
+/// that refuse, or say another thing than a majority. `doctor` tells the rest.
+pub const OF_SERVERS: [&str; 4] =
+    ["member-refuses", "sentinel-refuses", "sentinels-disagree", "sentinel-minority"];
+
 /// Takes locks on one engine.
 pub trait Taker {
     /// Asks for a lock.

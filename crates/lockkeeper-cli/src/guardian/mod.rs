@@ -42,6 +42,7 @@ use self::target::Target;
 use self::watch::Watch;
 pub use self::wire::{Care, Order, RELEASE, Release, Tell, WHO_HOLDS, WHY, announce};
 use self::wire::{ErrorWord, place, read_started};
+use crate::engine::OF_SERVERS;
 use crate::failure::exit;
 use crate::kill_after::Lasts;
 use crate::start::moment;
@@ -164,7 +165,7 @@ impl Guardian {
             Ok(locks) => locks,
             Err(error) => return self.failed(&error),
         };
-        self.tell_unsafe(&locks);
+        self.tell_of_servers(&locks);
         let lasts = self.lasts(&locks);
         let margins = match self.order.care.kill_after.of(lasts) {
             Ok(kill_after) => Margins::of(lasts.time(), kill_after, self.request_timeout),
@@ -196,11 +197,10 @@ impl Guardian {
         }
     }
 
-    /// Tells what connecting has shown and may give two holders. The rest is for `doctor`.
-    fn tell_unsafe(&self, locks: &Locks) {
-        const UNSAFE: [&str; 1] = ["sentinel-minority"];
+    /// Tells which servers of several do not count, as connecting has shown.
+    fn tell_of_servers(&self, locks: &Locks) {
         let warnings = locks.describe().warnings.into_iter();
-        for warning in warnings.filter(|warning| UNSAFE.contains(&warning.id)) {
+        for warning in warnings.filter(|warning| OF_SERVERS.contains(&warning.id)) {
             let id = warning.id.to_owned();
             self.tell(&Tell::Warning(Caution { id, text: warning.text }));
         }

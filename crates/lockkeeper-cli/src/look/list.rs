@@ -8,6 +8,7 @@ use lockkeeper::{Name, Warning};
 use super::{Opened, all_read, open, table, told};
 use crate::args::common::{self, Global};
 use crate::args::others::{Ls, Status};
+use crate::engine::OF_SERVERS;
 use crate::failure::Failure;
 use crate::json::{EntryJson, Event, line};
 use crate::out::print;
@@ -65,12 +66,19 @@ pub fn status(global: &Global, args: &Status) -> Result<u8, Failure> {
     let name = common::name(&args.name)?;
     let opened = open(global)?;
     let (entries, unreadable) = opened.about(&name)?;
-    let beside = beside(&opened, &name, global);
+    let mut warnings = opened.locks.describe().warnings;
+    warnings.retain(|warning| OF_SERVERS.contains(&warning.id));
+    warnings.extend(beside(&opened, &name, global));
+    if global.json && !global.quiet {
+        for Warning { id, text } in &warnings {
+            eprintln!("{}", line(&Event::Warning { name: name.as_str(), id, text }));
+        }
+    }
     let text = if global.json {
         entries.iter().map(|e| line(&EntryJson::new(e, opened.engine)) + "\n").collect()
     } else {
         let mut text: String = entries.iter().map(|e| table::story(e, opened.engine)).collect();
-        for warning in &beside {
+        for warning in &warnings {
             text = text + "  warning: " + &shown(&warning.text) + "\n";
         }
         if !global.quiet {
@@ -86,19 +94,13 @@ pub fn status(global: &Global, args: &Status) -> Result<u8, Failure> {
 }
 
 /// The locks of other layouts under a name. What was read of the name stays true where that look
-/// fails. With --json they are events on stderr, as under `run`.
+/// fails.
 fn beside(opened: &Opened, name: &Name, global: &Global) -> Vec<Warning> {
-    let found = opened.locks.other_layouts(name).unwrap_or_else(|error| {
+    opened.locks.other_layouts(name).unwrap_or_else(|error| {
         if !global.json && !global.quiet {
             let why = shown(&error.to_string());
             eprintln!("lockkeeper: locks of other layouts were not looked for: {why}");
         }
         Vec::new()
-    });
-    if global.json && !global.quiet {
-        for Warning { id, text } in &found {
-            eprintln!("{}", line(&Event::Warning { name: name.as_str(), id, text }));
-        }
-    }
-    found
+    })
 }

@@ -418,6 +418,19 @@ pub(in crate::engine) fn listens_to_nobody(error: &Error) -> Warning {
     Warning { id: "subscribe-refused", text }
 }
 
+/// The same of a member of a quorum, whose others let words through.
+#[cfg(feature = "redlock")]
+pub(in crate::engine) fn unheard_at_one(options: &RedisOptions) -> Warning {
+    let text = format!(
+        "{} may not publish on the member {}: without another one a waiter is not woken, and finds \
+         a free lock up to 5 s late: {}",
+        who(options),
+        options.address,
+        rule(options)
+    );
+    Warning { id: "publish-refused", text }
+}
+
 /// The rule that lets a user do all that a layout needs.
 fn rule(options: &RedisOptions) -> String {
     let user = options.user.as_deref().unwrap_or("default");

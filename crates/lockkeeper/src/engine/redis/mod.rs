@@ -5,6 +5,7 @@
 //! | `url`, `options`, `describe`, `errors` | what the URL says, what the server is, what its errors mean |
 //! | `client/` | a client of one server: the protocol, the socket, connections that are remade, scripts |
 //! | `name`, `record`, `reply` | the native layout: keys, what stands in them, what its scripts answer |
+//! | `refusal` | servers that refuse, where a majority of several is enough |
 //! | `numbers` | the numbers that a server which takes the place of another must not go below |
 //! | `recipe` | the native layout as a pure machine |
 //! | `links`, `opened`, `watches` | an open engine: its two connections, what every layout does over them, and who watches what |
@@ -33,6 +34,8 @@ pub(in crate::engine) mod plain;
 mod recipe;
 pub(in crate::engine) mod record;
 pub(in crate::engine) mod redisson;
+#[cfg(any(feature = "sentinel", feature = "redlock"))]
+pub(in crate::engine) mod refusal;
 mod registration;
 #[cfg(any(feature = "sentinel", feature = "cluster"))]
 pub(in crate::engine) mod relay;

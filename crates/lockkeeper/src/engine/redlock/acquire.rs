@@ -11,7 +11,7 @@ use super::plain::{Plain, Request, Seen};
 use super::recipe::{Action, Event as Step, Members, Outcome, Recipe, Rules, Verb};
 use super::record::Record;
 use super::watch::TOLD_BY_FEW;
-use super::wire::Heard;
+use super::wire::{Heard, Member};
 use super::{Quorum, errors};
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::words::{millis, who_word};
@@ -92,7 +92,9 @@ pub(super) struct Stepped {
 
 impl Quorum {
     pub(super) fn ask(self: &Arc<Self>, claim: &Claim, how: Line) -> Answer<Attempt> {
-        if let Err(error) = self.enter(claim, how) {
+        // The others would grant it, and whoever knows that layout may have it.
+        let entered = self.newer().map_or(Ok(()), Err).and_then(|()| self.enter(claim, how));
+        if let Err(error) = entered {
             return Answer::Now(Attempt::Failed(error));
         }
         self.ask_again(claim.id)
@@ -100,7 +102,9 @@ impl Quorum {
 
     /// Asks for a claim that is known.
     fn ask_again(self: &Arc<Self>, id: ClaimId) -> Answer<Attempt> {
+        let mut held = false;
         if let Some(entry) = self.state().claims.get_mut(&id) {
+            held = entry.machine.is_held();
             (entry.waiting, entry.woken) = (false, false);
             // What a majority told is known: the others say the same a moment later. Members that
             // tell of keys tell of each change once, and one with a queue tells the first in it.
@@ -110,7 +114,12 @@ impl Quorum {
             }
         }
         let stepped = self.once_more(id);
-        Answer::later(self.clone().asked(id, stepped))
+        Answer::later(self.clone().asked(id, stepped, held))
+    }
+
+    /// A member of a newer layout, in words.
+    fn newer(&self) -> Option<Error> {
+        self.members.iter().find_map(Member::is_newer)
     }
 
     /// Knows a claim from here on, and until when its caller waits.
@@ -307,11 +316,19 @@ impl Quorum {
     }
 
     /// Follows a claim to its answer. One that has to listen first asks a second time: what was
-    /// published before is lost.
-    async fn asked(self: Arc<Self>, id: ClaimId, mut stepped: Stepped) -> Attempt {
+    /// published before is lost. `held`: it was held before.
+    async fn asked(self: Arc<Self>, id: ClaimId, mut stepped: Stepped, held: bool) -> Attempt {
         let mut admitted = false;
         loop {
-            match self.follow(id, stepped).await {
+            let outcome = self.follow(id, stepped).await;
+            let granted = matches!(outcome, Outcome::Granted { .. });
+            if let Some(newer) = self.newer().filter(|_| granted && !held) {
+                let leave = self.step(id, Step::Leave { now: self.context.clock.now() });
+                self.follow_rest(id, leave.flights);
+                self.retire(id);
+                return Attempt::Failed(newer);
+            }
+            match outcome {
                 Outcome::Granted { since, number } => {
                     self.hush(id);
                     let Some(ttl) = self.state().claims.get(&id).map(|entry| entry.claim.ttl)

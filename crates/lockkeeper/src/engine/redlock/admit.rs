@@ -193,6 +193,7 @@ impl Member {
             .is_ok_and(|value| value.items().first().and_then(Value::text) == Some("Y"));
         if done {
             self.set_stranger(false);
+            self.wrote();
         }
         done
     }

@@ -17,11 +17,11 @@ use crate::words::error::{Error, ErrorKind, Result};
 const REASON: Duration = Duration::from_millis(50);
 
 impl Quorum {
-    /// Connects to all members. A majority is enough; the others have a moment more, and go on
-    /// being tried.
+    /// Connects to all members. A majority is enough, whatever the others say; they have a moment
+    /// more, and go on being tried.
     ///
     /// # Errors
-    /// Too few can be reached, or one can never be a member.
+    /// Too few can be used, or one is of a newer layout.
     pub(super) async fn open(self: &Arc<Self>) -> Result<()> {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         for at in 0..self.members.len() {
@@ -29,7 +29,8 @@ impl Quorum {
         }
         drop(sender);
         // A member that does not answer in its own time says why, which is worth a moment.
-        let mut until = Instant::now() + self.options.connect_timeout + REASON;
+        let begun = Instant::now();
+        let mut until = begun + self.options.connect_timeout + REASON;
         let (mut up, mut errors) = (0, Vec::new());
         while up + errors.len() < self.members.len() {
             let next = std::pin::pin!(receiver.recv());
@@ -39,19 +40,18 @@ impl Quorum {
             };
             match outcome {
                 Ok(()) => up += 1,
-                // What passes by itself keeps nobody out of a majority that is there.
-                Err(error) if error.kind() == ErrorKind::Unreachable || error.is_temporary() => {
-                    errors.push((at, error));
-                }
-                Err(error) => return Err(error),
+                // Whoever went on without it might let a second holder in: its rules are not known.
+                Err(error) if error.kind() == ErrorKind::NewerLayout => return Err(error),
+                Err(error) => errors.push((at, error)),
             }
-            if up == self.options.majority() {
+            let enough = up == self.options.majority();
+            if enough || errors::are_too_few_left(&self.options, &errors) {
                 let moment = self.options.server_timeout(self.options.ttl);
                 until = until.min(Instant::now() + moment);
             }
         }
         if up < self.options.majority() {
-            let waited = self.options.connect_timeout;
+            let waited = begun.elapsed().min(self.options.connect_timeout);
             for at in (0..self.members.len()).filter(|at| !self.is_up(*at)) {
                 if errors.iter().all(|(other, _)| other != &at) {
                     let error = self.silence(at, self.steady.now(), waited);
@@ -140,10 +140,24 @@ impl Quorum {
     /// A member was connected, and said what it is.
     ///
     /// # Errors
-    /// It can never count.
+    /// It cannot count. It is dialled anew until it can.
     fn came_up(&self, at: usize) -> Result<()> {
         let Some(member) = self.members.get(at) else { return Ok(()) };
         member.came_up();
+        match self.unfit(at, member) {
+            Some(error) => {
+                member.is_of_no_use(&error);
+                Err(error)
+            }
+            None => {
+                member.is_of_use();
+                Ok(())
+            }
+        }
+    }
+
+    /// Why a member that was connected cannot count.
+    fn unfit(&self, at: usize, member: &Member) -> Option<Error> {
         let run = member.run();
         let address = &member.options.address;
         let mut others = self.members.iter().enumerate();
@@ -156,18 +170,16 @@ impl Quorum {
                 other.options.address,
                 self.members.len()
             );
-            // Its name may be corrected: it is dialled anew until it is a server of its own.
-            member.link.leave(self.steady.now(), &text);
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
+            return Some(Error::new(ErrorKind::InvalidArgument, text));
         }
         if member.link.by_facts(|facts| facts.uptime.is_none()).unwrap_or_default() {
             let text = format!(
                 "Redis at {address} does not let this user run INFO, which says whether it may \
                  have forgotten leases: allow +info"
             );
-            return Err(Error::new(ErrorKind::Refused, text));
+            return Some(Error::new(ErrorKind::Refused, text));
         }
-        Ok(())
+        member.newer_at_greeting()
     }
 
     /// From now on the engine's tasks end.

@@ -135,7 +135,9 @@ fn warnings(options: &RedlockOptions, quorum: Option<&Quorum>) -> Vec<Warning> {
     let Some(quorum) = quorum else { return warnings };
     let now = quorum.steady.now();
     for (nth, (member, (at, facts))) in quorum.members.iter().zip(facts(Some(quorum))).enumerate() {
-        if !member.link.is_up() {
+        if let Some(why) = member.refuses() {
+            warn("member-refuses", format!("the member {at} does not count: {}", why.message()));
+        } else if !member.link.is_up() {
             let why = member.link.why().map_or_else(String::new, |e| format!(": {}", e.message()));
             warn("member-down", format!("the member {at} is not connected{why}"));
         } else if let Some(text) = quorum.not_counting(nth, now) {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::options::RedlockOptions;
+use crate::engine::redis::options::Address;
+use crate::engine::redis::refusal::{decides, each_once};
 use crate::words::claim::Mode;
 use crate::words::clock::Ticks;
 use crate::words::duration::spoken;
@@ -41,24 +43,30 @@ pub(super) fn too_long(ttl: Duration, options: &RedlockOptions) -> Error {
 /// Fewer members than a majority gave an answer that counts; `errors` has what each said instead.
 pub(super) fn too_few(options: &RedlockOptions, errors: &[(usize, Error)]) -> Error {
     let (members, majority) = (options.members.len(), options.majority());
-    // One that refuses us will refuse again; unreachable ones may come back.
-    let refusing = || errors.iter().map(|(_, error)| error).filter(|error| !is_away(error));
-    let decides =
-        refusing().next().filter(|_| members.saturating_sub(refusing().count()) < majority);
-    let each: Vec<&str> = errors.iter().map(|(_, error)| error.message()).collect();
+    let said = said(options, errors);
     let text = format!(
         "{} of {members} members gave an answer that counts, and a majority is {majority}: {}",
-        members - errors.len().min(members),
-        each.join("; ")
+        members.saturating_sub(errors.len()),
+        each_once(&said)
     );
-    match decides {
+    // One that refuses us will refuse again; unreachable ones may come back.
+    match decides(members, majority, &said) {
         Some(first) => Error::new(first.kind(), text).passing_as(first),
         None => Error::new(ErrorKind::Unreachable, text),
     }
 }
 
-fn is_away(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::TimedOut)
+/// Whether so many refuse that the others are no majority of all.
+pub(super) fn are_too_few_left(options: &RedlockOptions, errors: &[(usize, Error)]) -> bool {
+    let said = said(options, errors);
+    decides(options.members.len(), options.majority(), &said).is_some()
+}
+
+fn said(options: &RedlockOptions, errors: &[(usize, Error)]) -> Vec<(Address, Error)> {
+    let of = |(at, error): &(usize, Error)| {
+        Some((options.members.get(*at)?.address.clone(), error.clone()))
+    };
+    errors.iter().filter_map(of).collect()
 }
 
 /// The answers of a majority came too late to be of use.
@@ -74,7 +82,11 @@ impl Quorum {
     /// Why a member gave no answer that counts, where it said nothing itself.
     /// `now`: on the steady clock.
     pub(super) fn silence(&self, nth: usize, now: Ticks, waited: Duration) -> Option<Error> {
-        let at = &self.members.get(nth)?.options.address;
+        let member = self.members.get(nth)?;
+        if let Some(why) = member.refuses_at_once() {
+            return Some(why);
+        }
+        let at = &member.options.address;
         if let Some(text) = self.not_counting(nth, now) {
             return Some(Error::new(ErrorKind::Unreachable, text));
         }

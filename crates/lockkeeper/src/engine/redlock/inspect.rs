@@ -8,7 +8,7 @@ use super::{Quorum, errors};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::client::texts::Texts;
-use crate::engine::redis::errors::{of_our_script, unheard};
+use crate::engine::redis::errors::{of_our_script, unheard, unheard_at_one};
 use crate::engine::{BoxFuture, Change, Query};
 use crate::words::claim::{Entry, Holder};
 use crate::words::error::Result;
@@ -204,8 +204,8 @@ impl Quorum {
     }
 
     /// Removes the number that a probe left on each member that answers, and tells whether words of
-    /// a release get through: those of a majority wake a waiter. The layouts of others leave
-    /// nothing.
+    /// a release get through: those of a majority wake a waiter. A minority that lets none through
+    /// is named. The layouts of others leave nothing.
     pub(super) async fn clear_probe(self: Arc<Self>, name: Name) -> Result<Vec<Warning>> {
         if self.options.plain.is_some() {
             return Ok(Vec::new());
@@ -217,10 +217,13 @@ impl Quorum {
         let refuses = |value: &Value| {
             value.items().get(1).and_then(Value::text).is_some_and(|why| !why.is_empty())
         };
-        let refused = told.iter().filter(|(_, value)| refuses(value)).count();
-        let member = self.options.members.first();
-        let told = member.filter(|_| refused >= self.options.majority());
-        Ok(told.map(|member| unheard(member)).into_iter().collect())
+        let refusing = told.iter().filter(|(_, value)| refuses(value));
+        let refusing = refusing.filter_map(|(at, _)| self.options.members.get(*at));
+        let refusing: Vec<_> = refusing.collect();
+        Ok(match refusing.as_slice() {
+            [first, ..] if refusing.len() >= self.options.majority() => vec![unheard(first)],
+            few => few.iter().map(|member| unheard_at_one(member)).collect(),
+        })
     }
 
     /// Deletes each key that has the word somewhere, on every member that answers.

@@ -14,7 +14,8 @@ use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::client::wire::{Answered, Link, Started, Tracking};
 use crate::engine::redis::describe::Facts;
 use crate::engine::redis::errors;
-use crate::engine::redis::options::{Layout, RedisOptions};
+use crate::engine::redis::options::{Address, Layout, RedisOptions};
+use crate::engine::redis::refusal::{Refusal, Stage};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
 
@@ -40,6 +41,8 @@ pub(super) struct Member {
     stranger: AtomicBool,
     /// What it told of that.
     clean: Mutex<Option<Clean>>,
+    /// Why it does not count, where somebody has to mend that.
+    refusal: Arc<Refusal>,
 }
 
 /// From when on no lease lasts that a member may have lost with its data.
@@ -90,6 +93,15 @@ impl Member {
             // Keys without a channel: the server tells when they change.
             link.track(Tracking::Read);
         }
+        let refusal = Arc::new(Refusal::default());
+        {
+            let (refusal, clock, at) = (refusal.clone(), clock.clone(), options.address.clone());
+            link.on_failure(move |error| {
+                if refusal.failed(Stage::Greeting, error, clock.now()) {
+                    warn(&at, error);
+                }
+            });
+        }
         Self {
             options,
             link,
@@ -99,7 +111,81 @@ impl Member {
             last_run: Mutex::default(),
             stranger: AtomicBool::new(false),
             clean: Mutex::default(),
+            refusal,
         }
+    }
+
+    /// Why it does not count, where that is more than that it is away or young.
+    pub(super) fn refuses(&self) -> Option<Error> {
+        self.refusal.why()
+    }
+
+    /// The same, where nothing can be asked of it.
+    pub(super) fn refuses_at_once(&self) -> Option<Error> {
+        self.refusal.at_greeting()
+    }
+
+    /// Its rules are not known here, so nobody may go on without it.
+    pub(super) fn is_newer(&self) -> Option<Error> {
+        self.refuses().filter(|error| error.kind() == ErrorKind::NewerLayout)
+    }
+
+    /// It ran a script that writes.
+    pub(super) fn wrote(&self) {
+        self.refusal.did(Stage::Asked);
+    }
+
+    /// It was connected, and can be of use.
+    pub(super) fn is_of_use(&self) {
+        self.refusal.did(Stage::Greeting);
+    }
+
+    /// It was connected, and cannot be used. It is dialled anew until it can.
+    pub(super) fn is_of_no_use(&self, error: &Error) {
+        if self.refusal.failed(Stage::Greeting, error, self.clock.now()) {
+            warn(&self.options.address, error);
+        }
+        self.link.leave(self.clock.now(), error.message());
+    }
+
+    /// What it said in place of an answer to a script.
+    fn failed(&self, call: &Call, text: &str) -> Error {
+        if let Some(layout) = newer_layout(text) {
+            let error = self.newer(layout);
+            self.is_of_no_use(&error);
+            return error;
+        }
+        let error = errors::script(&self.options, call, text);
+        // What our scripts say is about a name, and one that is not known is sent if it is wanted.
+        if !text.contains("LOCKKEEPER ")
+            && !text.starts_with("NOSCRIPT")
+            && error.kind() != ErrorKind::Corrupt
+            && self.refusal.failed(Stage::Asked, &error, self.clock.now())
+        {
+            warn(&self.options.address, &error);
+        }
+        error
+    }
+
+    fn newer(&self, layout: &str) -> Error {
+        let text = format!(
+            "Redis at {} was admitted with layout {layout} and this release knows {LAYOUT}: use a \
+             newer lockkeeper",
+            self.options.address
+        );
+        Error::new(ErrorKind::NewerLayout, text)
+    }
+
+    /// A newer layout, if it said one when it was connected.
+    pub(super) fn newer_at_greeting(&self) -> Option<Error> {
+        let layout = |facts: &Facts| {
+            let [_, layout, _] = &facts.marker;
+            layout.clone()
+        };
+        let layout = self.link.by_facts(layout).flatten()?;
+        let known: u64 = LAYOUT.parse().unwrap_or(u64::MAX);
+        // What is no number is of a release that is not known, as the scripts have it.
+        layout.parse().map_or(true, |layout: u64| layout > known).then(|| self.newer(&layout))
     }
 
     /// It was connected: its clock is known again, and whether it is admitted.
@@ -214,9 +300,7 @@ impl Member {
     pub(super) async fn call(&self, call: Call) -> Result<Value> {
         let started = self.link.start(&[call.by_name()]);
         match self.link.run(started, &call, Duration::ZERO, || true).await {
-            Ok(Answered { value: Value::Error(text), .. }) => {
-                Err(errors::script(&self.options, &call, &text))
-            }
+            Ok(Answered { value: Value::Error(text), .. }) => Err(self.failed(&call, &text)),
             Ok(answered) => Ok(answered.value),
             Err(broken) => Err(self.broken(&broken)),
         }
@@ -224,8 +308,9 @@ impl Member {
 
     /// Why nothing came back.
     pub(super) fn broken(&self, broken: &Broken) -> Error {
-        match (broken, self.link.why()) {
-            (Broken::NotSent(_), Some(why)) => why,
+        let why = || self.refuses_at_once().or_else(|| self.link.why());
+        match broken {
+            Broken::NotSent(_) => why().unwrap_or_else(|| errors::broken(&self.options, broken)),
             _ => errors::broken(&self.options, broken),
         }
     }
@@ -251,7 +336,7 @@ impl Member {
             }
         };
         if let Value::Error(text) = &answered.value {
-            return heard(Said::Not, Some(errors::script(&self.options, call, text)));
+            return heard(Said::Not, Some(self.failed(call, text)));
         }
         let items = answered.value.items();
         let number = |at: usize| items.get(at).and_then(Value::unsigned);
@@ -270,6 +355,7 @@ impl Member {
             (Some("Y"), Some(number)) => {
                 let admitted = items.get(3).and_then(Value::text) == Some("1");
                 self.set_stranger(!admitted);
+                self.wrote();
                 // Where nobody is admitted, it was up for long when it was asked.
                 let grown = || self.counts_at(wait).is_some_and(|at| at <= answered.before);
                 let counts = admitted
@@ -326,6 +412,19 @@ impl Member {
         };
         Heard { error: Some(error), ..Heard::nothing() }
     }
+}
+
+fn warn(at: &Address, why: &Error) {
+    let why = why.message();
+    tracing::warn!(engine = "redlock", member = %at, why, "a member does not count");
+}
+
+/// The layout of a member that our scripts stopped at, if it is that: a record of a name has none
+/// behind it that is known.
+fn newer_layout(text: &str) -> Option<&str> {
+    let mut words = text.split_once("LOCKKEEPER NEWER ")?.1.split(' ');
+    let layout = words.next()?;
+    (words.next() == Some(LAYOUT)).then_some(layout)
 }
 
 /// The run that a member compared with the one in which it was admitted. A call that is sent once

@@ -30,6 +30,9 @@ pub(in crate::engine) use sent::{Answered, Started};
 /// The first and the longest wait before a connection is tried again.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
+/// Hears why a connection could not be made.
+type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
+
 /// One connection that is remade whenever it breaks.
 pub(in crate::engine) struct Link {
     options: Arc<RedisOptions>,
@@ -42,6 +45,8 @@ pub(in crate::engine) struct Link {
     on_push: OnPush,
     /// Called before anything is read from a new connection.
     fresh: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called with why a connection could not be made.
+    failed: OnceLock<OnFailure>,
     /// What is sent over it counts only once replicas have it.
     gate: Option<Gate>,
     born: u32,
@@ -144,6 +149,7 @@ impl Link {
             ended: Notify::new(),
             on_push,
             fresh: OnceLock::new(),
+            failed: OnceLock::new(),
             gate,
             born: fork_generation(),
         })
@@ -167,6 +173,12 @@ impl Link {
     /// and that is to be known first.
     pub(in crate::engine) fn before_each(&self, call: impl Fn() + Send + Sync + 'static) {
         _ = self.fresh.set(Box::new(call));
+    }
+
+    /// Calls this whenever a connection could not be made.
+    #[cfg(feature = "redlock")]
+    pub(in crate::engine) fn on_failure(&self, call: impl Fn(&Error) + Send + Sync + 'static) {
+        _ = self.failed.set(Box::new(call));
     }
 
     /// Whether the server is a node of a cluster, where the keys of one script are in one slot.
@@ -201,7 +213,7 @@ impl Link {
     ) -> Result<impl Future<Output = String> + Send + 'static> {
         let within = self.options.connect_timeout;
         let until = Instant::now() + within;
-        match timeout_at(until, self.connect_now(until)).await {
+        let connected = match timeout_at(until, self.connect_now(until)).await {
             Ok(done) => done,
             Err(_) => {
                 let no_tls = self.options.spelling.no_tls;
@@ -214,7 +226,14 @@ impl Link {
                     format_args!("no answer within {within:?}{hint}"),
                 ))
             }
+        };
+        if let Err(error) = &connected {
+            self.lock().why = Some(error.clone());
+            if let Some(failed) = self.failed.get() {
+                failed(error);
+            }
         }
+        connected
     }
 
     async fn connect_now(
@@ -346,16 +365,13 @@ impl Link {
             self.drive(driver, &tell).await;
         }
         while !self.lock().closed {
-            match self.connect().await {
-                Ok(driver) => {
-                    tell(true);
-                    let since = Instant::now();
-                    self.drive(driver, &tell).await;
-                    if since.elapsed() > BACK_OFF.1 {
-                        wait = BACK_OFF.0;
-                    }
+            if let Ok(driver) = self.connect().await {
+                tell(true);
+                let since = Instant::now();
+                self.drive(driver, &tell).await;
+                if since.elapsed() > BACK_OFF.1 {
+                    wait = BACK_OFF.0;
                 }
-                Err(error) => self.lock().why = Some(error),
             }
             // A little chance, so that a fleet does not come back in step.
             let jitter = ClaimId::fresh().0 as u64 % 1000;

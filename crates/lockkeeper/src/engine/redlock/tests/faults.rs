@@ -40,18 +40,20 @@ fn a_member_that_takes_no_more_clients_keeps_nobody_out_of_a_majority() {
     quorum.0[1].command(&["CONFIG", "SET", "maxclients", "4"]);
     let full = fill(quorum.0[1].port());
     let process = quorum.process();
-    let is_down = || process.engine.describe().warnings.iter().any(|w| w.id == "member-down");
-    assert!(is_down(), "{:?}", process.engine.describe());
+    let is_full = || process.engine.describe().warnings.iter().any(|w| w.id == "member-refuses");
+    assert!(is_full(), "{:?}", process.engine.describe());
     let held = claim(&process, "a");
     granted(process.attempt(&held));
     drop(full);
-    until("it is connected", || !is_down());
-    // What can never be a member is refused as before, beside it.
+    until("it is connected", || !is_full());
+    // With another one that refuses there is no majority: whoever waits goes on, for it is full.
     let full = fill(quorum.0[1].port());
     quorum.0[2].command(&["CONFIG", "SET", "requirepass", "s3cret"]);
-    let url = quorum.url().replace("server_timeout=600ms", "server_timeout=10s");
-    let error = open(&url).err().expect("one wants a password");
-    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    let error = open(&quorum.url()).err().expect("there is no majority");
+    assert!(error.kind() == ErrorKind::Refused && error.is_outage(), "{error}");
+    for says in ["(maxclients)", "wants a password"] {
+        assert!(error.message().contains(says), "{error}");
+    }
     drop(full);
 }
 
@@ -234,7 +236,7 @@ fn two_of_five_stopped_change_nothing_and_three_leave_no_majority() {
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.message().contains("a majority is 3"), "{error}");
     for (at, server) in quorum.0.iter().enumerate() {
-        let named = error.message().contains(&format!("127.0.0.1:{} ", server.port()));
+        let named = error.message().contains(&format!("127.0.0.1:{}", server.port()));
         assert_eq!(named, at < 3, "{at}: {error}");
     }
     for stopped in &quorum.0[..3] {

@@ -66,38 +66,8 @@ fn what_a_quorum_has_not_is_refused_with_the_reason() {
     assert!(process.wait(process.engine.read(&query)).is_err());
 }
 
-#[test]
-fn a_server_that_cannot_be_a_member_is_refused_when_it_is_opened() {
-    // Who opens waits so long for the third, on a machine with much to do as well.
-    let refused_at = |at: &[String]| {
-        let url = format!("redlock://{}?server_timeout=10s", at.join(","));
-        open(&url).err().expect("it is refused")
-    };
-    let refused = |servers: &[&RedisServer]| {
-        let at = servers.iter().map(|s| format!("127.0.0.1:{}", s.port()));
-        refused_at(&at.collect::<Vec<_>>())
-    };
-    let (one, two) = (RedisServer::start(), RedisServer::start());
-    let locked = RedisServer::start_with(&["--requirepass", "s3cret"]);
-    let error = refused(&[&one, &two, &locked]);
-    assert_eq!(error.kind(), ErrorKind::Refused);
-    assert!(error.message().contains("wants a password"), "{error}");
-    assert!(error.message().contains("(redlock://user:password@a,b,c)"), "{error}");
-    let port = one.port().to_string();
-    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
-    let error = refused(&[&one, &two, &replica]);
-    assert!(error.message().contains("is a read-only replica"), "{error}");
-    let node = RedisServer::start_with(&["--cluster-enabled", "yes"]);
-    let error = refused(&[&one, &two, &node]);
-    assert!(error.message().contains("node of a Redis Cluster"), "{error}");
-    // The same server by another name of its address.
-    let [first, again] = ["127.0.0.1", "localhost"].map(|host| format!("{host}:{port}"));
-    let error = refused_at(&[first, again, format!("127.0.0.1:{}", two.port())]);
-    assert!(error.message().contains("are the same server"), "{error}");
-}
-
 /// Servers that answer each client so, and no more.
-fn answering(answer: &'static [u8]) -> Vec<String> {
+pub(super) fn answering(answer: &'static [u8]) -> Vec<String> {
     let one = || {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let at = listener.local_addr().expect("it is bound").to_string();
@@ -128,7 +98,7 @@ fn a_refusal_that_passes_by_itself_keeps_nobody_out_of_a_majority() {
     let process = process.expect("two are a majority");
     until("the third is named with its reason", || {
         let warnings = process.engine.describe().warnings;
-        warnings.iter().any(|w| w.id == "member-down" && w.text.contains("(maxclients)"))
+        warnings.iter().any(|w| w.id == "member-refuses" && w.text.contains("(maxclients)"))
     });
 }
 
@@ -256,7 +226,9 @@ fn a_probe_is_cleared_from_each_member_and_says_whether_words_get_through() {
     let [told] = &clear(&deaf)[..] else { panic!("a majority lets no word through") };
     assert_eq!(told.id, "publish-refused");
     assert!(told.text.starts_with("user shop may not publish"), "{}", told.text);
-    // A majority wakes whoever waits.
+    // A majority wakes whoever waits; the third is named.
     quorum.0[..2].iter().for_each(|server| drop(server.command(&allow)));
-    assert!(clear(&deaf).is_empty());
+    let [told] = &clear(&deaf)[..] else { panic!("one lets no word through") };
+    let at = format!("user shop may not publish on the member 127.0.0.1:{}", quorum.0[2].port());
+    assert!(told.id == "publish-refused" && told.text.starts_with(&at), "{}", told.text);
 }

@@ -30,7 +30,9 @@ impl Link {
             let tls = self.options.spelling.tls;
             errors::unreachable(at, format_args!("{why}; if it wants TLS, {tls}"))
         } else {
-            errors::unreachable(at, why)
+            // Another program will not become a server by itself.
+            let another = why.contains("does not speak the Redis protocol");
+            errors::unreachable(at, why).temporary(!another)
         }
     }
 

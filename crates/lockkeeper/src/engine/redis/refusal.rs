@@ -1,0 +1,243 @@
+//! Servers that refuse us, where several are asked and a majority is enough: each is named once.
+//!
+//! A server that cannot be reached may come back by itself. One that refuses is for somebody to
+//! mend: a password, a right, a certificate, another program behind the port, a replica, no room.
+//! Neither counts, and how many are a majority depends on neither.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::options::Address;
+use crate::words::clock::Ticks;
+use crate::words::error::{Error, ErrorKind};
+
+/// How soon the same refusal is told again, of a server that counted in between: one that is just
+/// full refuses now and then.
+const TOLD_EVERY: Duration = Duration::from_secs(3600);
+
+/// Whether it is more than that a server cannot be reached, or did not answer.
+pub(in crate::engine) fn is_refusal(error: &Error) -> bool {
+    let away =
+        matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::TimedOut);
+    // One that does not speak TLS on this port can be reached.
+    !away || !error.is_temporary()
+}
+
+/// When a server refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Stage {
+    /// When it was connected: nothing can be asked of it.
+    Greeting,
+    /// When it was asked for something; it may do the rest.
+    Asked,
+}
+
+/// Why one server refuses.
+#[derive(Default)]
+pub(in crate::engine) struct Refusal(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    why: Option<(Stage, Error)>,
+    /// What was told last, and when.
+    told: Option<(String, Ticks)>,
+}
+
+impl Refusal {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why it refuses, if it does.
+    pub(in crate::engine) fn why(&self) -> Option<Error> {
+        self.lock().why.as_ref().map(|(_, why)| why.clone())
+    }
+
+    /// The same, where nothing can be asked of it.
+    #[cfg(feature = "redlock")]
+    pub(in crate::engine) fn at_greeting(&self) -> Option<Error> {
+        let state = self.lock();
+        state.why.as_ref().filter(|(at, _)| *at == Stage::Greeting).map(|(_, why)| why.clone())
+    }
+
+    /// It failed; answers whether that is a refusal that nobody was told of yet.
+    pub(in crate::engine) fn failed(&self, stage: Stage, error: &Error, now: Ticks) -> bool {
+        let mut state = self.lock();
+        if !is_refusal(error) {
+            // Who is away refuses nothing any more. Who only did not answer may refuse still.
+            if stage == Stage::Greeting {
+                state.why = None;
+            }
+            return false;
+        }
+        let goes_on = state.why.is_some();
+        state.why = Some((stage, error.clone()));
+        let known = state.told.as_ref().is_some_and(|(text, at)| {
+            text == error.message() && (goes_on || now.since(*at) < TOLD_EVERY)
+        });
+        if !known {
+            state.told = Some((error.message().to_owned(), now));
+        }
+        !known
+    }
+
+    /// It did what it refused at that stage, or at an earlier one.
+    pub(in crate::engine) fn did(&self, stage: Stage) {
+        let mut state = self.lock();
+        let over = |at: Stage| at == Stage::Greeting || stage == Stage::Asked;
+        if state.why.as_ref().is_some_and(|(at, _)| over(*at)) {
+            state.why = None;
+        }
+    }
+}
+
+/// What each of several servers said, in one line. What several say alike is said once.
+pub(in crate::engine) fn each_once(said: &[(Address, Error)]) -> String {
+    /// In place of an address; no message has it.
+    const HERE: &str = "\0";
+    let mut groups: Vec<(String, Vec<(String, &str)>)> = Vec::new();
+    for (at, error) in said {
+        let (at, message) = (at.to_string(), error.message());
+        let alike = message.replacen(&at, HERE, 1);
+        match groups.iter_mut().find(|(known, _)| *known == alike) {
+            Some((_, those)) => those.push((at, message)),
+            None => groups.push((alike, vec![(at, message)])),
+        }
+    }
+    let told = groups.iter().map(|(_, those)| {
+        let more: Vec<&str> = those.iter().skip(1).map(|(at, _)| at.as_str()).collect();
+        let first = those.first().map(|(_, message)| *message).unwrap_or_default();
+        match more.as_slice() {
+            [] => first.to_owned(),
+            more => format!("{first}; the same at {}", more.join(", ")),
+        }
+    });
+    told.collect::<Vec<_>>().join("; ")
+}
+
+/// The error of which the whole takes its kind, where so many servers were asked and a majority is
+/// needed: of those that refuse for good where they leave no majority, else of those that will do.
+pub(in crate::engine) fn decides(
+    count: usize,
+    majority: usize,
+    said: &[(Address, Error)],
+) -> Option<&Error> {
+    let refusing = || said.iter().map(|(_, error)| error).filter(|error| is_refusal(error));
+    let for_good = || refusing().filter(|error| !error.is_temporary());
+    let lacks = |missing: usize| count.saturating_sub(missing) < majority;
+    if lacks(for_good().count()) {
+        return for_good().next();
+    }
+    refusing().find(|error| error.is_temporary()).filter(|_| lacks(refusing().count()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::redis::errors;
+    use crate::engine::redis::options::RedisOptions;
+
+    fn at(port: u16) -> Address {
+        Address::Tcp("h".into(), port)
+    }
+
+    fn refused(text: &str) -> Error {
+        Error::new(ErrorKind::Refused, text)
+    }
+
+    fn away() -> Error {
+        Error::new(ErrorKind::Unreachable, "away")
+    }
+
+    #[test]
+    fn b4_what_somebody_has_to_mend_is_a_refusal_and_what_passes_by_itself_is_none() {
+        let options = RedisOptions::new(at(1));
+        let says = |text: &str| errors::server(&options, "EVALSHA", text);
+        for text in [
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "ERR unknown command 'EVALSHA', with args beginning with:",
+            "READONLY You can't write against a read only replica.",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "MISCONF Redis is configured to save RDB snapshots",
+            "ERR max number of clients reached",
+            "DENIED Redis is running in protected mode",
+            "MOVED 3999 127.0.0.1:6381",
+        ] {
+            assert!(is_refusal(&says(text)), "{text}");
+        }
+        for error in [
+            errors::garbage(&options),
+            errors::sentinel(&at(1)),
+            errors::cluster(&at(1)),
+            // TLS that is not spoken, or another program.
+            errors::unreachable(&at(1), "it speaks otherwise").temporary(false),
+        ] {
+            assert!(is_refusal(&error), "{error}");
+        }
+        for text in ["LOADING Redis is loading", "BUSY Redis is busy", "MASTERDOWN Link is down"] {
+            assert!(!is_refusal(&says(text)), "{text}");
+        }
+        assert!(!is_refusal(&errors::unreachable(&at(1), "no answer within 5s")));
+    }
+
+    #[test]
+    fn b4_a_refusal_is_told_once_and_again_when_it_is_another() {
+        let (refusal, now) = (Refusal::default(), Ticks(1_000_000_000));
+        let wants = refused("it wants a password");
+        assert!(refusal.failed(Stage::Greeting, &wants, now));
+        for _ in 0..3 {
+            assert!(!refusal.failed(Stage::Greeting, &wants, now.plus(TOLD_EVERY * 2)));
+        }
+        assert!(refusal.failed(Stage::Greeting, &refused("it is a replica"), now));
+        // It counted, and refuses soon, or long after that.
+        for (after, told) in [(TOLD_EVERY / 2, false), (TOLD_EVERY, true)] {
+            refusal.did(Stage::Greeting);
+            assert!(refusal.why().is_none());
+            let again =
+                refusal.failed(Stage::Greeting, &refused("it is a replica"), now.plus(after));
+            assert_eq!(again, told, "{after:?}");
+        }
+    }
+
+    #[test]
+    fn b4_who_is_away_refuses_nothing_and_who_is_greeted_may_refuse_still_to_do_a_thing() {
+        let (refusal, now) = (Refusal::default(), Ticks::default());
+        assert!(!refusal.failed(Stage::Greeting, &away(), now) && refusal.why().is_none());
+        assert!(refusal.failed(Stage::Asked, &refused("it is full"), now));
+        refusal.did(Stage::Greeting);
+        assert!(refusal.why().is_some(), "being connected says nothing of room");
+        assert!(!refusal.failed(Stage::Asked, &away(), now) && refusal.why().is_some());
+        refusal.did(Stage::Asked);
+        assert!(refusal.why().is_none());
+        refusal.failed(Stage::Asked, &refused("it is full"), now);
+        refusal.failed(Stage::Greeting, &away(), now);
+        assert!(refusal.why().is_none(), "it is dead");
+        let no_tls = away().temporary(false);
+        assert!(refusal.failed(Stage::Greeting, &no_tls, now), "it answers, and not in TLS");
+    }
+
+    #[test]
+    fn q2_what_several_say_alike_is_said_once_with_the_address_of_each() {
+        let wants = |port| (at(port), refused(&format!("Redis at h:{port} wants a password")));
+        let said = [wants(1), (at(2), away()), wants(3), wants(4)];
+        let text = "Redis at h:1 wants a password; the same at h:3, h:4; away";
+        assert_eq!(each_once(&said), text);
+        assert_eq!(each_once(&said[..2]), "Redis at h:1 wants a password; away");
+    }
+
+    #[test]
+    fn b4_the_whole_is_refused_where_those_that_do_not_refuse_are_no_majority_of_all() {
+        let (wants, full) = (refused("wants"), refused("full").temporary(true));
+        let of = |errors: &[&Error]| {
+            let said: Vec<_> = errors.iter().map(|e| (at(1), (*e).clone())).collect();
+            decides(5, 3, &said).map(|error| error.message().to_owned())
+        };
+        let away = away();
+        assert_eq!(of(&[&wants, &wants, &away]), None, "the third may come back");
+        assert_eq!(of(&[&away, &wants, &wants, &wants]).as_deref(), Some("wants"));
+        assert_eq!(of(&[&wants, &wants, &full]).as_deref(), Some("full"), "it will do");
+        assert_eq!(of(&[&full, &wants, &wants, &wants]).as_deref(), Some("wants"));
+    }
+}

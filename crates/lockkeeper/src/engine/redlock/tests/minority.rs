@@ -1,0 +1,241 @@
+//! A minority that refuses: it does not count, is named once, and stops nobody.
+
+use lockkeeper_lab::engines::redis::server::RedisServer;
+
+use super::refusals::answering;
+use super::support::{KEY, Quorum, TTL, claim, open};
+use crate::engine::redis::tests::support::{Process, granted, until};
+use crate::engine::{Attempt, End, Renewal};
+use crate::words::claim::Claim;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::guarantee::Warning;
+use crate::words::name::{Kind, Name};
+
+/// The rights of a user who may do all.
+const ALL: [&str; 7] = ["ACL", "SETUSER", "shop", "on", ">pw", "~*", "&*"];
+
+/// A command, also to a server that wants a password.
+fn command(server: &RedisServer, words: &[&str]) {
+    let mut client = server.client();
+    client.command(&["AUTH", "s3cret"]);
+    client.command(words);
+}
+
+fn at(server: &RedisServer) -> String {
+    format!("127.0.0.1:{}", server.port())
+}
+
+/// As [`Quorum::url`], of these, and with more time for whoever answers last.
+fn url(at: &[String]) -> String {
+    format!("redlock-lab://{}?max_ttl=24h&server_timeout=10s", at.join(","))
+}
+
+/// What is warned of about members.
+fn warned(process: &Process) -> Vec<Warning> {
+    let warnings = process.engine.describe().warnings;
+    warnings.into_iter().filter(|w| w.id.starts_with("member-")).collect()
+}
+
+/// The only warning about a member is that this one refuses, and why.
+fn assert_named_once(process: &Process, at: &str, why: &str) {
+    let warned = warned(process);
+    let [one] = &warned[..] else { panic!("not once: {warned:?}") };
+    assert_eq!(one.id, "member-refuses", "{warned:?}");
+    assert!(one.text.contains(at) && one.text.contains(why), "{why}: {warned:?}");
+    assert!(!one.text.contains("pw"), "{warned:?}");
+}
+
+fn refused(url: &str) -> Error {
+    open(url).err().expect("there is no majority")
+}
+
+/// One turn, a look and a list, as of a process that has just begun.
+fn assert_of_use(process: &Process) {
+    let held = claim(process, "a");
+    granted(process.attempt_until(&held));
+    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+    assert_eq!(process.look(Kind::Lock, "a").holders.len(), 1);
+    assert_eq!(process.list("").len(), 1);
+    assert!(matches!(process.release(held.id), End::Freed));
+}
+
+#[test]
+fn b4_a_member_that_refuses_keeps_no_new_process_out_and_is_named_once() {
+    let quorum = Quorum::of(3);
+    let members: Vec<String> = quorum.0.iter().map(at).collect();
+    quorum.0.iter().for_each(|server| {
+        server.command(&[&ALL[..], &["+@all"]].concat());
+    });
+    let third = &quorum.0[2];
+    let of_shop = url(&members).replace("://", "://shop:pw@");
+    let replica = ["REPLICAOF", "127.0.0.1", "1"];
+    for (breaks, mends, url, why) in [
+        (
+            &["CONFIG", "SET", "requirepass", "s3cret"][..],
+            &["CONFIG", "SET", "requirepass", ""][..],
+            url(&members),
+            "wants a password",
+        ),
+        (
+            &["ACL", "SETUSER", "shop", "off"],
+            &["ACL", "SETUSER", "shop", "on"],
+            of_shop.clone(),
+            "does not accept this user and password",
+        ),
+        (
+            &["ACL", "SETUSER", "shop", "-info"],
+            &["ACL", "SETUSER", "shop", "+info"],
+            of_shop.clone(),
+            "does not let this user run INFO",
+        ),
+        (
+            &["ACL", "SETUSER", "shop", "-evalsha", "-eval"],
+            &["ACL", "SETUSER", "shop", "+evalsha", "+eval"],
+            of_shop,
+            "'evalsha' command",
+        ),
+        (&replica, &["REPLICAOF", "NO", "ONE"], url(&members), "is a read-only replica"),
+    ] {
+        command(third, breaks);
+        let process = open(&url).expect("two are a majority");
+        assert_of_use(&process);
+        assert_named_once(&process, &members[2], why);
+        command(third, mends);
+        // It joins by itself.
+        let held = Claim { ttl: TTL * 300, ..process.exclusive("joins") };
+        granted(process.attempt_until(&held));
+        until("it counts again", || {
+            assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+            warned(&process).is_empty() && quorum.with_record(&held) == 3
+        });
+        assert!(matches!(process.release(held.id), End::Freed));
+        quorum.until_clean("joins");
+    }
+}
+
+#[test]
+fn b4_what_is_no_member_behind_a_port_keeps_no_new_process_out_and_is_named_once() {
+    let quorum = Quorum::of(3);
+    let node = RedisServer::start_with(&["--cluster-enabled", "yes"]);
+    let sentinel = RedisServer::start_sentinel();
+    let [another] = &answering(b"HTTP/1.1 400 Bad Request\r\n\r\n")[..1] else { panic!("one") };
+    let full = &answering(b"-ERR max number of clients reached\r\n")[0];
+    let twin = at(&quorum.0[0]).replace("127.0.0.1", "localhost");
+    for (third, why) in [
+        (at(&node), "node of a Redis Cluster"),
+        (at(&sentinel), "Sentinel"),
+        (another.clone(), "does not speak the Redis protocol"),
+        (full.clone(), "(maxclients)"),
+        (twin, "are the same server"),
+    ] {
+        let members = [at(&quorum.0[0]), at(&quorum.0[1]), third.clone()];
+        let process = open(&url(&members)).expect("two are a majority");
+        assert_of_use(&process);
+        until("it is named", || !warned(&process).is_empty());
+        assert_named_once(&process, third.trim_start_matches("localhost"), why);
+    }
+}
+
+#[test]
+fn b4_a_majority_is_one_of_all_members_of_the_url_and_not_of_those_that_do_not_refuse() {
+    let quorum = Quorum::of(5);
+    let members: Vec<String> = quorum.0.iter().map(at).collect();
+    let password = ["CONFIG", "SET", "requirepass", "s3cret"];
+    quorum.0[..2].iter().for_each(|server| drop(server.command(&password)));
+    let process = open(&url(&members)).expect("three are a majority of five");
+    granted(process.attempt_until(&claim(&process, "a")));
+    // Two are left, of three that do not refuse.
+    quorum.0[2].command(&password);
+    let error = refused(&url(&members));
+    assert!(error.message().starts_with("2 of 5 members"), "{error}");
+    assert!(error.message().contains("a majority is 3"), "{error}");
+    command(&quorum.0[2], &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    command(&quorum.0[2], &["CLIENT", "KILL", "TYPE", "pubsub"]);
+    until("nobody grants it", || {
+        let asked = claim(&process, "b");
+        match process.attempt(&asked) {
+            Attempt::Granted(_) => {
+                assert!(matches!(process.release(asked.id), End::Freed));
+                false
+            }
+            Attempt::Failed(error) => error.kind() == ErrorKind::Refused,
+            _ => false,
+        }
+    });
+}
+
+#[test]
+fn b4_without_a_majority_each_member_is_named_and_what_they_say_alike_is_said_once() {
+    let servers: Vec<RedisServer> =
+        (0..3).map(|_| RedisServer::start_with(&["--requirepass", "s3cret"])).collect();
+    let members: Vec<String> = servers.iter().map(at).collect();
+    let error = refused(&url(&members));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(!error.is_temporary(), "{error}");
+    assert_eq!(error.message().matches("wants a password").count(), 1, "{error}");
+    assert!(error.message().contains("(redlock://user:password@a,b,c)"), "{error}");
+    for at in &members {
+        assert_eq!(error.message().matches(at).count(), 1, "{error}");
+    }
+    // What two say differently is told of each.
+    let mixed = [members[0].clone(), "127.0.0.1:1".into(), members[1].clone()];
+    let error = refused(&url(&mixed));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    for part in ["wants a password", "Connection refused"] {
+        assert_eq!(error.message().matches(part).count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn r6_a_member_that_is_full_or_lets_nothing_be_published_is_named() {
+    let quorum = Quorum::of(3);
+    let members: Vec<String> = quorum.0.iter().map(at).collect();
+    quorum.0[2].command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let process = open(&url(&members)).expect("they can be used");
+    until("it was asked", || {
+        assert_of_use(&process);
+        !warned(&process).is_empty()
+    });
+    assert_named_once(&process, &members[2], "is out of memory (maxmemory)");
+    quorum.0[2].command(&["CONFIG", "SET", "maxmemory", "0"]);
+    until("it counts again", || {
+        assert_of_use(&process);
+        warned(&process).is_empty()
+    });
+
+    for (server, denied) in quorum.0.iter().zip(["+@all", "+@all", "-publish"]) {
+        server.command(&[&ALL[..], &["+@all", denied]].concat());
+    }
+    let process = open(&url(&members).replace("://", "://shop:pw@")).expect("they can be used");
+    let name = Name::new("probe").expect("a good name");
+    let told = process.wait(process.engine.clear_probe(&name)).expect("a majority answers");
+    let [one] = &told[..] else { panic!("not once: {told:?}") };
+    assert_eq!(one.id, "publish-refused");
+    assert!(one.text.contains(&members[2]) && !one.text.contains(&members[0]), "{one:?}");
+}
+
+#[test]
+fn r17_one_member_of_a_newer_layout_stops_who_does_not_know_it_and_is_named_with_both() {
+    let quorum = Quorum::of(3);
+    let process = quorum.process();
+    granted(process.attempt_until(&claim(&process, "a")));
+    quorum.0[1].command(&["HSET", KEY, "layout", "3"]);
+    let says = |error: &Error| {
+        assert_eq!(error.kind(), ErrorKind::NewerLayout, "{error}");
+        let both = "layout 3 and this release knows 2";
+        assert!(error.message().contains(both), "{error}");
+        assert!(error.message().contains(&at(&quorum.0[1])), "{error}");
+    };
+    let members: Vec<String> = quorum.0.iter().map(at).collect();
+    says(&refused(&url(&members)));
+    // Whoever runs already stops as well, though two others would grant.
+    until("it is noticed", || match process.attempt(&claim(&process, "b")) {
+        Attempt::Failed(error) => {
+            says(&error);
+            true
+        }
+        _ => false,
+    });
+    quorum.0[1].command(&["HSET", KEY, "layout", "2"]);
+    until("it goes on", || matches!(process.attempt(&claim(&process, "c")), Attempt::Granted(_)));
+}
