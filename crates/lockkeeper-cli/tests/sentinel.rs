@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{Place, Ran, Reaped, json, run, until_true};
+use common::{Place, Reaped, json, run, until_true};
 use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::sentinel::server::Deployment;
 
@@ -44,29 +44,37 @@ fn sentinel_runs_shows_and_is_examined_from_the_command_line() {
 }
 
 #[test]
-fn whoever_takes_a_lock_on_the_word_of_a_minority_of_the_sentinels_is_told_that() {
+fn b4_a_sentinel_that_wants_a_password_stops_no_command_and_each_names_it_once() {
     let mut deployment = Deployment::start();
     let url = format!("{}?ttl=2s&connect_timeout=2s", deployment.url());
     let place = Place::new();
     let args = ["run", "nightly", "--", "true"];
-    let warned = |ran: &Ran| ran.err.lines().filter(|line| line.contains("warning: ")).count();
-    deployment.sentinels[2].kill();
+    let guard = &deployment.sentinels[2];
+    guard.command(&["ACL", "SETUSER", "default", "resetpass", ">s3cret"]);
+    let says = format!("the Sentinel at 127.0.0.1:{} wants a password of its own", guard.port());
     let ran = run(&place, &url, &args);
-    assert_eq!((ran.code, warned(&ran)), (0, 0), "a majority is enough: {ran:?}");
-    deployment.sentinels[1].kill();
-    let ran = run(&place, &url, &args);
-    assert_eq!((ran.code, warned(&ran)), (0, 1), "{ran:?}");
-    assert!(ran.err.contains("nightly: warning: 1 of 3 Sentinels answer"), "{ran:?}");
+    assert_eq!((ran.code, ran.err.matches(&says).count()), (0, 1), "{ran:?}");
+    assert!(ran.err.contains("nightly: warning: "), "{ran:?}");
     let acquired = run(&place, &url, &["acquire", "nightly", "--for", "1ms", "--json"]);
     let events = acquired.out.lines().map(json);
     let told: Vec<_> = events.filter(|event| event["event"] == "warning").collect();
     assert_eq!((acquired.code, told.len()), (0, 1), "{acquired:?}");
-    assert_eq!(
-        (&told[0]["name"], &told[0]["id"]),
-        (&"nightly".into(), &"sentinel-minority".into())
-    );
+    assert_eq!((&told[0]["name"], &told[0]["id"]), (&"nightly".into(), &"sentinel-refuses".into()));
     let quiet = run(&place, &url, &["run", "-q", "nightly", "--", "true"]);
     assert_eq!((quiet.code, quiet.err.as_str()), (0, ""), "{quiet:?}");
+    let status = run(&place, &url, &["status", "nightly"]);
+    assert_eq!((status.code, status.out.matches(&says).count()), (0, 1), "{status:?}");
+    let examined = run(&place, &url, &["doctor"]);
+    assert_eq!((examined.code, examined.out.matches(&says).count()), (1, 1), "{examined:?}");
+    assert!(examined.out.contains("as 2 of 3 Sentinels say"), "{examined:?}");
+
+    // One alone is not believed, whatever it says.
+    deployment.sentinels[1].kill();
+    let alone = run(&place, &url, &["run", "-n", "nightly", "--", "true"]);
+    assert_eq!((alone.code, alone.err.lines().count()), (69, 1), "{alone:?}");
+    for part in ["1 of the 3 Sentinels", "a majority is 2", &says] {
+        assert_eq!(alone.err.matches(part).count(), 1, "{part}: {alone:?}");
+    }
 }
 
 #[test]

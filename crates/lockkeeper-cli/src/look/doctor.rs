@@ -64,7 +64,7 @@ pub fn doctor(global: &Global, args: &Doctor) -> Result<u8, Failure> {
     }
     let mut global = global.clone();
     global.url = args.engine.clone().or(global.url);
-    let (opened, found) = reach(Choice::find(&global)?, !args.no_probe)?;
+    let (opened, found) = reach(Choice::find(&global)?, !args.no_probe, global.json)?;
     let mut about = opened.locks.describe();
     about.warnings.extend(found);
     let ttl = engine::ttl(&opened.choice)?.map(engine::Idle::UrlTtl);
@@ -125,7 +125,7 @@ const ENDING: u8 = 2;
 /// Reaches the engine, and takes and gives back a lock: an engine that answers need not give any. A
 /// signal ends the program once nothing is left, a second one at once. It works in a thread of its
 /// own, and every thread leaves the signals to this one.
-fn reach(choice: Choice, probes: bool) -> Result<(Opened, Vec<Warning>), Failure> {
+fn reach(choice: Choice, probes: bool, json: bool) -> Result<(Opened, Vec<Warning>), Failure> {
     let failed =
         |e: std::io::Error| Failure::internal(format!("signals cannot be waited for: {e}"));
     let signals = Signals::take().map_err(failed)?;
@@ -133,7 +133,7 @@ fn reach(choice: Choice, probes: bool) -> Result<(Opened, Vec<Warning>), Failure
     let stage = Arc::new(AtomicU8::new(LOOKING));
     let at = stage.clone();
     let work = move || {
-        let found = look(choice, probes, || {
+        let found = look(choice, probes, json, || {
             probes
                 && at
                     .compare_exchange(LOOKING, PROBING, Ordering::AcqRel, Ordering::Acquire)
@@ -186,6 +186,7 @@ fn ended_by(came: Came) -> ! {
 fn look(
     choice: Choice,
     touches: bool,
+    json: bool,
     probes: impl FnOnce() -> bool,
 ) -> Result<(Opened, Vec<Warning>), Failure> {
     let opened = if touches { open_chosen(choice)? } else { open_as_it_is(choice)? };
@@ -205,7 +206,14 @@ fn look(
     }
     if probes() {
         let probed = opened.locks.probe();
-        found.extend(probed.map_err(|error| no_lock(error, &opened.locks.describe()))?);
+        found.extend(probed.map_err(|error| {
+            let about = opened.locks.describe();
+            // What is worth changing may be why there is no lock.
+            for Warning { id, text } in about.warnings.iter().filter(|_| !json) {
+                eprintln!("lockkeeper: warning: {id}: {}", shown(text));
+            }
+            no_lock(error, &about)
+        })?);
     }
     Ok((opened, found))
 }

@@ -202,7 +202,7 @@ impl Error {
     }
 
     /// It passes as that one does.
-    #[cfg(any(feature = "redlock", feature = "postgres"))]
+    #[cfg(any(feature = "redlock", feature = "sentinel", feature = "postgres"))]
     pub(crate) fn passing_as(self, other: &Self) -> Self {
         self.with(|e| (e.temporary, e.no_room) = (other.0.temporary, other.0.no_room))
     }

@@ -63,7 +63,7 @@ pub(in crate::engine) fn unreachable(address: &Address, why: impl std::fmt::Disp
 }
 
 /// Of several servers none can be used: one that is full can be reached, and refuses us.
-#[cfg(any(feature = "sentinel", feature = "cluster"))]
+#[cfg(feature = "cluster")]
 pub(in crate::engine) fn refused_by_one(errors: &[Error], text: String) -> Error {
     let full = |error: &&Error| error.kind() == ErrorKind::Refused && error.is_outage();
     if let Some(full) = errors.iter().find(full) {

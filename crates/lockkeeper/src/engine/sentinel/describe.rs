@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Sentinel;
+use super::wire::Said;
 use crate::engine::redis::options::{Layout, Wait};
 use crate::words::guarantee::{Class, Description, Warning};
 
@@ -31,12 +32,7 @@ impl Sentinel {
         // The holder and the master may die together.
         about.recovery += down_after + FAILOVER;
         about.recovery_stopped = about.recovery_stopped.map(|t| t + down_after + FAILOVER);
-        about.server = format!(
-            "{}, as {} of {} Sentinels say",
-            about.server,
-            said.len(),
-            self.sentinels.nodes.len()
-        );
+        about.server += &self.who_says();
         let native = options.master.layout == Layout::Native;
         about.breaks.splice(0..0, breaks(native, down_after, options.master.wait));
         for warning in about.warnings.iter_mut().filter(|warning| warning.id == "clock-offset") {
@@ -47,6 +43,19 @@ impl Sentinel {
         about
     }
 
+    /// How many of them name this master, and what each other one says.
+    fn who_says(&self) -> String {
+        let (nodes, master) = (&self.sentinels.nodes, self.sentinels.master());
+        let said = nodes.iter().filter_map(|node| Some((node, node.said()?)));
+        let (those, others): (Vec<_>, Vec<_>) =
+            said.partition(|(_, said)| master.as_ref().is_none_or(|known| known.at == said.at));
+        let mut text = format!(", as {} of {} Sentinels say", those.len(), nodes.len());
+        for (node, said) in others {
+            text += &format!("; the one at {} says {}", node.at, said.at);
+        }
+        text
+    }
+
     fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         let mut warn = |id: &'static str, text: String| warnings.push(Warning { id, text });
@@ -54,6 +63,10 @@ impl Sentinel {
         let service = &self.sentinels.options.service;
         let nodes = &self.sentinels.nodes;
         for node in nodes {
+            if let Some(why) = node.refuses() {
+                warn("sentinel-refuses", why.message().to_owned());
+                continue;
+            }
             if let Some(why) = node.why_down() {
                 warn("sentinel-down", why.message().to_owned());
                 continue;
@@ -68,9 +81,13 @@ impl Sentinel {
                 let why = if epoch == master.epoch {
                     format!("the others name {}: configure them alike", master.at)
                 } else {
+                    let is = match epoch < master.epoch {
+                        true => "it has not heard of the last failover",
+                        false => "the others have not heard of a later failover",
+                    };
                     format!(
-                        "{} counts, of epoch {}, and this is of epoch {epoch}: it has not heard of \
-                         the last failover, or they watch two deployments under one name",
+                        "{} counts, of epoch {}, and this is of epoch {epoch}: {is}, or they watch \
+                         two deployments under one name",
                         master.at, master.epoch
                     )
                 };
@@ -112,25 +129,33 @@ impl Sentinel {
                 ),
             );
         }
-        let replicas = said.iter().map(|said| said.replicas).max().unwrap_or(0);
-        let wait = self.sentinels.options.master.wait;
-        if let Some(wait) = wait.filter(|wait| u64::from(wait.replicas) >= replicas) {
+        let most = |of: fn(&Said) -> u64| said.iter().map(of).max().unwrap_or(0);
+        let (known, living) = (most(|said| said.replicas), most(|said| said.living));
+        let wait = self.sentinels.options.master.wait.filter(|_| !said.is_empty());
+        if let Some(wait) = wait.filter(|wait| u64::from(wait.replicas) >= living) {
             let n = wait.replicas;
-            warn(
-                "too-few-replicas",
-                format!(
-                    "wait_replicas={n}, and {service} has {replicas} replicas: when the master \
-                     dies one of them takes its place, and then too few are left for any grant; \
-                     have {} at least",
-                    n + 1
-                ),
-            );
+            let there = match living == known {
+                true => format!("{service} has {known} replicas"),
+                false => format!("{living} of the {known} replicas of {service} are there"),
+            };
+            let costs = match u64::from(n) > living {
+                true => "nothing is granted or renewed before more are there",
+                false => {
+                    "when the master dies one of them takes its place, and then too few are left \
+                     for any grant"
+                }
+            };
+            let have = n + 1;
+            let text = format!("wait_replicas={n}, and {there}: {costs}; have {have} at least");
+            warn("too-few-replicas", text);
         }
-        if !said.is_empty() && said.iter().all(|said| said.replicas == 0) {
-            warn(
-                "no-replica",
-                format!("{service} has no replica: when its master dies, nothing takes its place"),
-            );
+        if !said.is_empty() && living == 0 {
+            let none = match known {
+                0 => format!("{service} has no replica"),
+                _ => format!("none of the {known} replicas of {service} is there"),
+            };
+            let costs = "when its master dies, nothing takes its place";
+            warn("no-replica", format!("{none}: {costs}"));
         }
         warnings
     }

@@ -1,8 +1,9 @@
 //! What Sentinels say that keeps us from their master, and what to do.
 
 use super::options::SentinelOptions;
-use crate::engine::redis::errors as server_errors;
+use super::wire::Said;
 use crate::engine::redis::options::Address;
+use crate::engine::redis::refusal::{decides, each_once};
 use crate::words::error::{Error, ErrorKind};
 
 fn invalid(text: String) -> Error {
@@ -75,21 +76,48 @@ pub(super) fn unknown_service(options: &SentinelOptions, known: &[String]) -> Er
     invalid(format!("the Sentinels know no service {service:?}; {instead}"))
 }
 
-/// No Sentinel answered.
-pub(super) fn all_away(options: &SentinelOptions, errors: &[Error]) -> Error {
-    let each: Vec<&str> = errors.iter().map(Error::message).collect();
-    let text = format!(
-        "none of the {} Sentinels that the URL names says where {} is: {}",
-        options.sentinels.len(),
-        options.service,
-        each.join("; ")
-    );
-    server_errors::refused_by_one(errors, text)
+/// It does not know the service.
+pub(super) fn unaware(at: &Address, service: &str) -> Error {
+    invalid(format!("the Sentinel at {at} knows no {service}"))
 }
 
-/// As many name one master as another, for the same epoch.
-pub(super) fn disagree(options: &SentinelOptions, named: &[(Address, Address)]) -> Error {
-    let each: Vec<String> = named.iter().map(|(who, at)| format!("{who} names {at}")).collect();
+/// It named another master than a majority when this process began.
+pub(super) fn apart(at: &Address, named: &Address) -> Error {
+    let text = format!("the Sentinel at {at} names {named}, and a majority named another master");
+    Error::new(ErrorKind::Unreachable, text)
+}
+
+/// Fewer Sentinels say where the master is than a new process needs: one alone may be cut off
+/// together with an old master, or lie. `errors` has what each said instead.
+pub(super) fn too_few(options: &SentinelOptions, errors: &[(Address, Error)]) -> Error {
+    let (count, majority) = (options.sentinels.len(), options.majority());
+    let (service, each) = (&options.service, each_once(errors));
+    let text = match count.saturating_sub(errors.len()) {
+        0 => format!(
+            "none of the {count} Sentinels that the URL names says where {service} is: {each}"
+        ),
+        some => format!(
+            "{some} of the {count} Sentinels that the URL names say where {service} is, and a \
+             majority is {majority}: {each}"
+        ),
+    };
+    // One that is full can be reached, and refuses us.
+    let full = errors
+        .iter()
+        .map(|(_, error)| error)
+        .find(|error| error.kind() == ErrorKind::Refused && error.is_outage());
+    match decides(count, majority, errors).or(full) {
+        Some(first) => Error::new(first.kind(), text).passing_as(first),
+        None => Error::new(ErrorKind::Unreachable, text),
+    }
+}
+
+/// None is named by a majority, or as many name one master as another.
+pub(super) fn disagree(options: &SentinelOptions, said: &[(usize, Said)]) -> Error {
+    let each = said.iter().filter_map(|(nth, said)| {
+        Some(format!("{} names {}", options.sentinels.get(*nth)?, said.at))
+    });
+    let each: Vec<String> = each.collect();
     let text = format!(
         "the Sentinels disagree on where the master of {} is: {}; wait until they agree, or \
          configure them alike",

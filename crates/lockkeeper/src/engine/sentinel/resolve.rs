@@ -1,9 +1,10 @@
 //! Who is the master: what the Sentinels say, and whom to believe.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -22,6 +23,9 @@ use crate::words::guarantee::Warning;
 /// know of a failover that the majority has not heard of.
 const GRACE: Duration = Duration::from_millis(50);
 
+/// How soon a new process asks again that was told of two masters.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
 /// The newest master that this process has heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Master {
@@ -34,6 +38,8 @@ pub(super) struct Sentinels {
     pub(super) options: Arc<SentinelOptions>,
     pub(super) nodes: Vec<Arc<Node>>,
     master: watch::Sender<Option<Master>>,
+    /// Those that named a later master than the majority when this process began.
+    apart: Mutex<BTreeSet<usize>>,
     closed: watch::Sender<bool>,
     context: OnceLock<Context>,
     /// What the servers' clocks gave reason to warn of.
@@ -52,6 +58,7 @@ impl Sentinels {
             nodes: options.sentinels.iter().cloned().map(Node::new).collect(),
             options,
             master: watch::Sender::new(None),
+            apart: Mutex::default(),
             closed: watch::Sender::new(false),
             context: OnceLock::new(),
             clocks: Mutex::default(),
@@ -64,15 +71,16 @@ impl Sentinels {
             return;
         }
         let label = format!("lockkeeper:sentinel:{}", context.who.pid);
-        for node in &self.nodes {
+        for (at, node) in self.nodes.iter().enumerate() {
             let weak = Arc::downgrade(self);
             let heard = move |said: Said| {
                 if let Some(sentinels) = weak.upgrade() {
-                    sentinels.heard(said);
+                    sentinels.heard(at, said);
                 }
             };
             let (options, closed) = (self.options.clone(), self.closed.subscribe());
-            context.spawner.spawn(node.clone().keep(options, label.clone(), closed, heard));
+            let by = (label.clone(), context.clock.clone());
+            context.spawner.spawn(node.clone().keep(options, by, closed, heard));
         }
     }
 
@@ -89,15 +97,17 @@ impl Sentinels {
         self.clocks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The replicas, as the first Sentinel that answers knows them.
+    /// The replicas that a majority of the Sentinels knows: whoever is asked there gets the
+    /// master's password.
     pub(super) async fn replicas(&self) -> Vec<Address> {
+        let mut known: BTreeMap<String, (Address, usize)> = BTreeMap::new();
         for node in self.nodes.iter().filter(|node| node.why_down().is_none()) {
-            let replicas = node.replicas(&self.options).await;
-            if !replicas.is_empty() {
-                return replicas;
+            for at in node.replicas(&self.options).await {
+                known.entry(at.to_string()).or_insert((at, 0)).1 += 1;
             }
         }
-        Vec::new()
+        let majority = self.options.majority();
+        known.into_values().filter(|(_, by)| *by >= majority).map(|(at, _)| at).collect()
     }
 
     /// Ends with the new address once the master is somewhere else than here.
@@ -127,7 +137,13 @@ impl Sentinels {
 
     /// One of them told something unasked: a greater epoch is enough, since a majority of all
     /// Sentinels voted for it.
-    fn heard(&self, said: Said) {
+    fn heard(&self, nth: usize, said: Said) {
+        let known = self.master();
+        if known.is_some_and(|known| known.at == said.at) {
+            self.apart().remove(&nth);
+        } else if self.apart().contains(&nth) {
+            return;
+        }
         self.master.send_if_modified(|master| match master {
             Some(known) if said.epoch > known.epoch => {
                 *known = Master { at: said.at, epoch: said.epoch };
@@ -137,62 +153,40 @@ impl Sentinels {
         });
     }
 
-    /// Asks all of them.
+    /// Asks all of them. A process that has heard of no master yet goes by a majority of all that
+    /// the URL names; where fewer than that name the newest one, a failover may be under way, so
+    /// they are asked again for a while.
     async fn find(self: Arc<Self>) -> Result<Address> {
         let Some(context) = self.context.get() else {
-            return Err(errors::all_away(&self.options, &[]));
+            return Err(Error::new(ErrorKind::Closed, "the engine is not open"));
         };
-        let mut until = Instant::now() + self.options.master.connect_timeout / 2;
+        let until = Instant::now() + self.options.master.connect_timeout / 2;
         let before = self.master();
-        let (sender, mut receiver) = mpsc::unbounded_channel();
-        for at in 0..self.nodes.len() {
-            let (sentinels, sender) = (self.clone(), sender.clone());
-            context.spawner.spawn(async move {
-                let Some(node) = sentinels.nodes.get(at) else { return };
-                let asked = pin!(node.ask(&sentinels.options));
-                if let Ok(answer) = either(asked, pin!(sender.closed())).await {
-                    // Nobody waits any more for one that is late.
-                    let _ = sender.send((at, answer));
+        let (master, anew) = loop {
+            let answers = self.ask_all(context, until).await;
+            if let Some(before) = &before {
+                let answers = self.without_apart(answers);
+                if answers.said.is_empty() {
+                    return Err(self.too_few(answers).await);
                 }
-            });
-        }
-        drop(sender);
-        let (mut said, mut errors, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-        loop {
-            let next = pin!(receiver.recv());
-            let Ok(Some((at, answer))) = either(next, pin!(sleep_until(until))).await else {
-                break;
-            };
-            match answer {
-                Ok(Some(answer)) => said.push((at, answer)),
-                Ok(None) => unknown.push(at),
-                // What is wrong when it begins is a mistake, unless it passes by itself; later the
-                // others go on.
-                Err(error)
-                    if error.kind() != ErrorKind::Unreachable
-                        && !error.is_temporary()
-                        && self.is_new() =>
-                {
-                    return Err(error);
+                let anew = answers.said.len() == self.nodes.len();
+                break (choose(&self.options, &answers.said, before)?, anew);
+            }
+            if answers.said.len() < self.options.majority() {
+                return Err(self.too_few(answers).await);
+            }
+            let again = Instant::now() + ASK_AGAIN;
+            match first(&self.options, &answers.said) {
+                Ok((master, false)) => break (master, false),
+                // With time for their answers.
+                _ if again + ASK_AGAIN < until => sleep_until(again).await,
+                Ok((master, true)) => {
+                    self.set_apart(&answers.said, &master);
+                    break (master, false);
                 }
-                Err(error) => errors.push(error),
+                Err(error) => return Err(error),
             }
-            if said.len() >= self.options.majority() {
-                until = until.min(Instant::now() + GRACE);
-            }
-        }
-        drop(receiver);
-        if said.is_empty() {
-            if let Some(node) = unknown.first().and_then(|at| self.nodes.get(*at)) {
-                return Err(errors::unknown_service(&self.options, &node.services().await));
-            }
-            if errors.is_empty() {
-                errors.push(Error::new(ErrorKind::Unreachable, "no answer in time"));
-            }
-            return Err(errors::all_away(&self.options, &errors));
-        }
-        let master = choose(&self.options, &said, before.as_ref())?;
-        let anew = said.len() == self.nodes.len();
+        };
         let mut at = master.at.clone();
         self.master.send_if_modified(|known| {
             let next = settle(known.as_ref(), before.as_ref(), master, anew);
@@ -204,9 +198,123 @@ impl Sentinels {
         Ok(at)
     }
 
-    fn is_new(&self) -> bool {
-        self.master.borrow().is_none()
+    /// What all of them say, as far as they do in time: a majority, and the others for a moment
+    /// more.
+    async fn ask_all(self: &Arc<Self>, context: &Context, mut until: Instant) -> Answers {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        for at in 0..self.nodes.len() {
+            let (sentinels, sender) = (self.clone(), sender.clone());
+            let clock = context.clock.clone();
+            context.spawner.spawn(async move {
+                let Some(node) = sentinels.nodes.get(at) else { return };
+                let asked = pin!(node.ask(&sentinels.options, &clock));
+                if let Ok(answer) = either(asked, pin!(sender.closed())).await {
+                    // Nobody waits any more for one that is late.
+                    let _ = sender.send((at, answer));
+                }
+            });
+        }
+        drop(sender);
+        let mut answers = Answers::default();
+        loop {
+            let next = pin!(receiver.recv());
+            let Ok(Some((at, answer))) = either(next, pin!(sleep_until(until))).await else {
+                return answers;
+            };
+            match answer {
+                Ok(Some(said)) => answers.said.push((at, said)),
+                Ok(None) => answers.unknown.push(at),
+                Err(error) => answers.errors.push((at, error)),
+            }
+            if answers.said.len() >= self.options.majority() {
+                until = until.min(Instant::now() + GRACE);
+            }
+        }
     }
+
+    /// Why too few of them say where the master is.
+    async fn too_few(&self, answers: Answers) -> Error {
+        let Answers { said, mut errors, unknown } = answers;
+        let name_none = said.is_empty() && errors.is_empty();
+        let node = unknown.first().and_then(|at| self.nodes.get(*at));
+        if let Some(node) = node.filter(|_| name_none || unknown.len() >= self.options.majority()) {
+            return errors::unknown_service(&self.options, &node.services().await);
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            if unknown.contains(&at) {
+                errors.push((at, errors::unaware(&node.at, &self.options.service)));
+            } else if said.iter().all(|(other, _)| *other != at)
+                && errors.iter().all(|(other, _)| *other != at)
+            {
+                errors.push((at, errors::away(&node.at, "no answer in time")));
+            }
+        }
+        errors.sort_by_key(|(at, _)| *at);
+        let at = |nth: usize| self.nodes.get(nth).map(|node| node.at.clone());
+        let errors = errors.into_iter().filter_map(|(nth, error)| Some((at(nth)?, error)));
+        errors::too_few(&self.options, &errors.collect::<Vec<_>>())
+    }
+
+    fn apart(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.apart.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A majority named this one when the process began: whoever names a later one is not believed
+    /// before it says so, too.
+    fn set_apart(&self, said: &[(usize, Said)], master: &Master) {
+        let later = said.iter().filter(|(_, said)| said.at != master.at);
+        *self.apart() = later.map(|(at, _)| *at).collect();
+    }
+
+    /// What those say that are believed: whoever was set apart is again once it names the master
+    /// that this process has, or one that a majority names.
+    fn without_apart(&self, answers: Answers) -> Answers {
+        let Answers { said, mut errors, unknown } = answers;
+        let known = self.master();
+        let named = |at: &Address| said.iter().filter(|(_, said)| said.at == *at).count();
+        let mut apart = self.apart();
+        for (nth, said) in &said {
+            if known.as_ref().is_some_and(|known| known.at == said.at)
+                || named(&said.at) >= self.options.majority()
+            {
+                apart.remove(nth);
+            }
+        }
+        let (not_believed, said): (Vec<_>, Vec<_>) =
+            said.into_iter().partition(|(nth, _)| apart.contains(nth));
+        for (nth, said) in not_believed {
+            let node = self.nodes.get(nth);
+            errors.extend(node.map(|node| (nth, errors::apart(&node.at, &said.at))));
+        }
+        Answers { said, errors, unknown }
+    }
+}
+
+/// What the Sentinels answered to one question.
+#[derive(Default)]
+struct Answers {
+    said: Vec<(usize, Said)>,
+    errors: Vec<(usize, Error)>,
+    /// Those that do not know the service.
+    unknown: Vec<usize>,
+}
+
+/// Whom a process believes that has heard of no master yet: a majority of all that the URL names.
+/// And whether a minority names another one, by a later failover.
+///
+/// # Errors
+/// They disagree.
+fn first(options: &SentinelOptions, said: &[(usize, Said)]) -> Result<(Master, bool)> {
+    let named = |at: &Address| said.iter().filter(|(_, said)| said.at == *at).count();
+    let agreed = said.iter().find(|(_, said)| named(&said.at) >= options.majority());
+    let Some((_, agreed)) = agreed else { return Err(errors::disagree(options, said)) };
+    let of = |theirs: &Said| theirs.at == agreed.at;
+    let epochs = |which: &dyn Fn(&Said) -> bool| {
+        said.iter().map(|(_, said)| said).filter(|said| which(said)).map(|said| said.epoch).max()
+    };
+    let epoch = epochs(&of).unwrap_or(0);
+    let later = epochs(&|theirs| !of(theirs)).is_some_and(|theirs| theirs > epoch);
+    Ok((Master { at: agreed.at.clone(), epoch }, later))
 }
 
 /// Who is the master, where some said so to a question, and others may have told meanwhile of a
@@ -221,33 +329,25 @@ fn settle(known: Option<&Master>, before: Option<&Master>, chosen: Master, anew:
     }
 }
 
-/// Whom to believe: the greatest epoch; where several name it, the master that most of them name.
+/// Whom a process believes that has heard of a master: the greatest epoch; where several name it,
+/// the master that most of them name.
 ///
 /// An epoch below one that this process has heard of is of before a failover, so its master may be
 /// the old one, cut off and alive. It counts only when every Sentinel of the URL is there and none
 /// of them remembers the greater one: then they were set up anew.
-fn choose(
-    options: &SentinelOptions,
-    said: &[(usize, Said)],
-    known: Option<&Master>,
-) -> Result<Master> {
+fn choose(options: &SentinelOptions, said: &[(usize, Said)], known: &Master) -> Result<Master> {
     let epoch = said.iter().map(|(_, said)| said.epoch).max().unwrap_or(0);
-    if let Some(known) = known
-        && epoch < known.epoch
-        && said.len() < options.sentinels.len()
-    {
+    if epoch < known.epoch && said.len() < options.sentinels.len() {
         return Err(errors::outdated(options, epoch, known.epoch, &known.at));
     }
     let named: Vec<&(usize, Said)> = said.iter().filter(|(_, said)| said.epoch == epoch).collect();
     let votes = |at: &Address| named.iter().filter(|(_, said)| said.at == *at).count();
     let most = named.iter().map(|(_, said)| votes(&said.at)).max().unwrap_or(0);
     let mut first = named.iter().filter(|(_, said)| votes(&said.at) == most);
-    let Some((_, chosen)) = first.next() else { return Err(errors::all_away(options, &[])) };
+    let Some((_, chosen)) = first.next() else { return Err(errors::disagree(options, said)) };
     if first.any(|(_, said)| said.at != chosen.at) {
-        let each = named
-            .iter()
-            .filter_map(|(at, said)| Some((options.sentinels.get(*at)?.clone(), said.at.clone())));
-        return Err(errors::disagree(options, &each.collect::<Vec<_>>()));
+        let named: Vec<(usize, Said)> = named.into_iter().cloned().collect();
+        return Err(errors::disagree(options, &named));
     }
     Ok(Master { at: chosen.at.clone(), epoch })
 }
@@ -288,11 +388,16 @@ mod tests {
             .enumerate()
             .map(|(n, (port, epoch))| {
                 let down_after = Duration::from_secs(1);
-                (n, Said { at: at(*port), epoch: *epoch, down_after, replicas: 1, others: 2 })
+                let (at, epoch) = (at(*port), *epoch);
+                (n, Said { at, epoch, down_after, replicas: 1, living: 1, others: 2 })
             })
             .collect();
         let known = known.map(|(port, epoch)| Master { at: at(port), epoch });
-        match choose(&options(sentinels), &said, known.as_ref())?.at {
+        let master = match known {
+            Some(known) => choose(&options(sentinels), &said, &known)?,
+            None => first(&options(sentinels), &said)?.0,
+        };
+        match master.at {
             Address::Tcp(_, port) => Ok(port),
             other => panic!("{other}"),
         }
@@ -300,9 +405,53 @@ mod tests {
 
     #[test]
     fn the_greatest_epoch_counts_and_then_the_most_voices() {
-        assert_eq!(chosen("a,b,c", &[(1, 3), (1, 3), (2, 4)], None).unwrap(), 2);
-        assert_eq!(chosen("a,b,c", &[(1, 0), (2, 0), (1, 0)], None).unwrap(), 1);
-        assert_eq!(chosen("a,b,c", &[(1, 0)], None).unwrap(), 1, "the others are away");
+        let known = Some((1, 3));
+        assert_eq!(chosen("a,b,c", &[(1, 3), (1, 3), (2, 4)], known).unwrap(), 2);
+        assert_eq!(chosen("a,b,c", &[(1, 3), (2, 3), (1, 3)], known).unwrap(), 1);
+        assert_eq!(chosen("a,b,c", &[(1, 3)], known).unwrap(), 1, "the others are away");
+    }
+
+    #[test]
+    fn b4_a_new_process_goes_by_a_majority_of_all_sentinels_of_the_url_at_any_epoch() {
+        for epoch in [1, 3, 9] {
+            let said = [(1, 3), (1, 3), (2, epoch)];
+            assert_eq!(chosen("a,b,c", &said, None).unwrap(), 1, "{epoch}");
+        }
+        assert_eq!(chosen("a,b,c", &[(1, 3), (1, 4)], None).unwrap(), 1, "one is away");
+        assert_eq!(chosen("a", &[(1, 0)], None).unwrap(), 1);
+        let said = [(1, 3), (2, 9)];
+        let error = chosen("a,b,c", &said, None).unwrap_err();
+        assert!(error.is_temporary() && error.message().contains("disagree"), "{error}");
+        assert!(chosen("a,b,c,d,e", &[(1, 3), (1, 3)], None).is_err(), "two of five");
+    }
+
+    #[test]
+    fn b4_a_sentinel_that_was_outvoted_is_believed_once_it_names_what_others_do() {
+        let sentinels = Sentinels::new(Arc::new(options("a,b,c")));
+        let said = |port, epoch| {
+            let down_after = Duration::from_secs(1);
+            Said { at: at(port), epoch, down_after, replicas: 1, living: 1, others: 2 }
+        };
+        let all = [(0, said(1, 3)), (1, said(1, 3)), (2, said(2, 9))];
+        let (master, later) = first(&sentinels.options, &all).unwrap();
+        assert!(later && master.at == at(1) && master.epoch == 3);
+        sentinels.set_apart(&all, &master);
+        sentinels.master.send_replace(Some(master));
+        let is = |port| sentinels.master().is_some_and(|master| master.at == at(port));
+        sentinels.heard(2, said(2, 9));
+        sentinels.heard(2, said(3, 10));
+        assert!(is(1), "nobody else names it");
+        let answers = |said: &[(usize, Said)]| {
+            let said = said.to_vec();
+            sentinels.without_apart(Answers { said, ..Answers::default() }).said.len()
+        };
+        assert_eq!(answers(&all), 2);
+        // A failover that the others tell of is one.
+        sentinels.heard(0, said(4, 5));
+        assert!(is(4));
+        sentinels.heard(2, said(4, 5));
+        sentinels.heard(2, said(5, 10));
+        assert!(is(5), "it is one of them again");
     }
 
     #[test]
@@ -318,10 +467,12 @@ mod tests {
 
     #[test]
     fn as_many_voices_for_two_masters_are_an_error_that_names_both() {
-        let error = chosen("a,b", &[(1, 2), (2, 2)], None).unwrap_err();
-        assert!(error.is_temporary(), "{error}");
-        for part in ["a:26379 names h:1", "b:26379 names h:2", "disagree"] {
-            assert!(error.message().contains(part), "{part}: {error}");
+        for known in [None, Some((1, 2))] {
+            let error = chosen("a,b", &[(1, 2), (2, 2)], known).unwrap_err();
+            assert!(error.is_temporary(), "{error}");
+            for part in ["a:26379 names h:1", "b:26379 names h:2", "disagree"] {
+                assert!(error.message().contains(part), "{part}: {error}");
+            }
         }
     }
 

@@ -15,8 +15,10 @@ use crate::engine::redis::client::pipe::{Broken, Outcome, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::wire::{driven, either};
 use crate::engine::redis::options::Address;
+use crate::engine::redis::refusal::{Refusal, Stage};
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
+use crate::words::clock::Clock;
 use crate::words::error::{Error, Result};
 
 /// Where every Sentinel tells that a master moved.
@@ -37,7 +39,10 @@ pub(super) struct Said {
     pub(super) epoch: u64,
     /// For how long it is silent before it counts as down.
     pub(super) down_after: Duration,
+    /// How many replicas it knows.
     pub(super) replicas: u64,
+    /// How many of them it takes to be there.
+    pub(super) living: u64,
     /// How many Sentinels there are beside this one, as far as it knows.
     pub(super) others: u64,
 }
@@ -49,6 +54,7 @@ pub(super) struct Node {
     /// It told that a master moved.
     told: Notify,
     said: Mutex<Option<Said>>,
+    refusal: Refusal,
 }
 
 #[derive(Clone)]
@@ -65,12 +71,25 @@ impl Node {
             state: watch::Sender::new(State::Connecting),
             told: Notify::new(),
             said: Mutex::default(),
+            refusal: Refusal::default(),
         })
     }
 
     /// What it said last, while it can be reached.
     pub(super) fn said(&self) -> Option<Said> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why it refuses us, if it does.
+    pub(super) fn refuses(&self) -> Option<Error> {
+        self.refusal.why()
+    }
+
+    fn failed(&self, stage: Stage, why: &Error, clock: &Clock) {
+        if self.refusal.failed(stage, why, clock.now()) {
+            let (sentinel, why) = (&self.at, why.message());
+            tracing::warn!(engine = "sentinel", %sentinel, why, "a Sentinel does not count");
+        }
     }
 
     /// Why it cannot be reached.
@@ -86,11 +105,11 @@ impl Node {
     pub(super) async fn keep(
         self: Arc<Self>,
         options: Arc<SentinelOptions>,
-        label: String,
+        (label, clock): (String, Clock),
         mut closed: watch::Receiver<bool>,
         heard: impl Fn(Said) + Send + Sync,
     ) {
-        let keeping = pin!(self.keep_on(&options, &label, &heard));
+        let keeping = pin!(self.keep_on(&options, &label, &clock, &heard));
         _ = either(keeping, pin!(closed.wait_for(|closed| *closed))).await;
         self.state.send_replace(State::Down(errors::away(&self.at, "the engine was closed")));
     }
@@ -99,6 +118,7 @@ impl Node {
         self: &Arc<Self>,
         options: &SentinelOptions,
         label: &str,
+        clock: &Clock,
         heard: &(impl Fn(Said) + Send + Sync),
     ) {
         let (mut wait, mut first) = (BACK_OFF.0, true);
@@ -108,10 +128,11 @@ impl Node {
             let connected = timeout_at(until, self.connect(options, label, until)).await;
             let why = match connected {
                 Ok(Ok((pipe, driver))) => {
+                    self.refusal.did(Stage::Greeting);
                     self.state.send_replace(State::Up(pipe));
                     wait = BACK_OFF.0;
                     // The first to ask is whoever opens the engine.
-                    let asking = pin!(self.listen(options, first, heard));
+                    let asking = pin!(self.listen(options, first, clock, heard));
                     first = false;
                     match either(driver, asking).await {
                         Ok(why) => errors::away(&self.at, why),
@@ -122,6 +143,7 @@ impl Node {
                 Err(_) => errors::away(&self.at, format_args!("no answer within {within:?}")),
             };
             *self.said.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.failed(Stage::Greeting, &why, clock);
             self.state.send_replace(State::Down(why));
             sleep(wait).await;
             wait = (wait * 2).min(BACK_OFF.1);
@@ -133,11 +155,12 @@ impl Node {
         &self,
         options: &SentinelOptions,
         mut first: bool,
+        clock: &Clock,
         heard: &(impl Fn(Said) + Send + Sync),
     ) {
         loop {
             if !std::mem::take(&mut first)
-                && let Ok(Some(said)) = self.ask(options).await
+                && let Ok(Some(said)) = self.ask(options, clock).await
             {
                 heard(said);
             }
@@ -240,20 +263,38 @@ impl Node {
     ///
     /// # Errors
     /// It cannot be reached, or refuses us.
-    pub(super) async fn ask(&self, options: &SentinelOptions) -> Result<Option<Said>> {
+    pub(super) async fn ask(
+        &self,
+        options: &SentinelOptions,
+        clock: &Clock,
+    ) -> Result<Option<Said>> {
         let pipe = self.pipe().await?;
+        let asked = self.ask_over(&pipe, options).await;
+        let said = asked.as_ref().ok().cloned().flatten();
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said;
+        match &asked {
+            Ok(_) => self.refusal.did(Stage::Asked),
+            Err(why) => self.failed(Stage::Asked, why, clock),
+        }
+        asked
+    }
+
+    async fn ask_over(&self, pipe: &Pipe, options: &SentinelOptions) -> Result<Option<Said>> {
         let service = &*options.service;
         // While a failover is under way only the first of them names the new master already.
         let answers = self
             .all(
-                &pipe,
+                pipe,
                 &[
                     Command::new(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]),
                     Command::new(["SENTINEL", "MASTER", service]),
+                    Command::new(["SENTINEL", "REPLICAS", service]),
                 ],
             )
             .await?;
-        let [address, about] = answers.as_slice() else { return Err(errors::garbage(&self.at)) };
+        let [address, about, replicas] = answers.as_slice() else {
+            return Err(errors::garbage(&self.at));
+        };
         match (address, about) {
             (Value::Nil, _) => return Ok(None),
             (Value::Error(text), _) => {
@@ -265,8 +306,7 @@ impl Node {
             }
             _ => {}
         }
-        let said = read(address, about).ok_or_else(|| errors::garbage(&self.at))?;
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.clone());
+        let said = read(address, about, replicas).ok_or_else(|| errors::garbage(&self.at))?;
         Ok(Some(said))
     }
 
@@ -276,10 +316,9 @@ impl Node {
         let ask = Command::new(["SENTINEL", "REPLICAS", &options.service]);
         let answers = self.all(&pipe, &[ask]).await.unwrap_or_default();
         let replicas = answers.first().map(Value::items).unwrap_or_default();
-        let there = replicas
+        replicas
             .iter()
-            .filter(|about| field(about, "flags").is_some_and(|flags| !flags.contains("down")));
-        there
+            .filter(is_there)
             .filter_map(|about| {
                 let port = field(about, "port")?.parse().ok()?;
                 Some(Address::Tcp(field(about, "ip")?.to_owned(), port))
@@ -301,15 +340,28 @@ fn field<'a>(about: &'a Value, name: &str) -> Option<&'a str> {
     about.pairs().into_iter().find(|(key, _)| key.text() == Some(name))?.1.text()
 }
 
-/// From what GET-MASTER-ADDR-BY-NAME and MASTER answered.
-fn read(address: &Value, about: &Value) -> Option<Said> {
+/// Whether a Sentinel takes a replica to be there.
+fn is_there(replica: &&Value) -> bool {
+    let away = |flags: &str| ["down", "disconnected"].iter().any(|flag| flags.contains(flag));
+    field(replica, "flags").is_some_and(|flags| !away(flags))
+}
+
+/// From what GET-MASTER-ADDR-BY-NAME, MASTER and REPLICAS answered. A Sentinel that does not tell
+/// of the replicas says how many it knows.
+fn read(address: &Value, about: &Value, those: &Value) -> Option<Said> {
     let [host, port] = address.items() else { return None };
     let number = |name: &str| field(about, name)?.parse::<u64>().ok();
+    let replicas = number("num-slaves").unwrap_or(0);
+    let living = match those {
+        Value::Error(_) => replicas,
+        those => those.items().iter().filter(is_there).count() as u64,
+    };
     Some(Said {
         at: Address::Tcp(host.text()?.to_owned(), port.text()?.parse().ok()?),
         epoch: number("config-epoch")?,
         down_after: Duration::from_millis(number("down-after-milliseconds").unwrap_or(30_000)),
-        replicas: number("num-slaves").unwrap_or(0),
+        replicas,
+        living,
         others: number("num-other-sentinels").unwrap_or(0),
     })
 }

@@ -1,4 +1,5 @@
 mod faults;
+mod minority;
 mod mutual;
 mod refusals;
 mod support;
