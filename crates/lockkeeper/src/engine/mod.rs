@@ -22,6 +22,8 @@ mod events;
 pub(crate) mod file;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod parting;
+#[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+mod password;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
@@ -29,6 +31,8 @@ pub(crate) mod redis;
 #[cfg(feature = "redlock")]
 pub(crate) mod redlock;
 mod registration;
+#[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+mod reread;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 #[cfg(feature = "postgres")]

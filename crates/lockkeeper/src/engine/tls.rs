@@ -1,10 +1,12 @@
 //! TLS by rustls with ring: the system's certificates or one's own, and a certificate to show where
-//! the server wants one.
+//! the server wants one. The files are read again for each connection.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
@@ -12,20 +14,63 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use super::reread::{Reread, bytes};
+
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 use crate::engine::{UrlOption, Value};
 use crate::open::url::EngineUrl;
 use crate::words::error::{Error, ErrorKind, Result};
 
 /// How to check the server, and how to show who we are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tls {
+    pub(crate) files: Files,
+    /// The name that the server's certificate must carry, where it is not the host's.
+    pub(crate) server_name: Option<String>,
+    /// What the files say.
+    config: Reread<Made>,
+    before: Before,
+}
+
+/// The files of a URL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Files {
     /// Certificates to trust, PEM; the system's without.
     pub(crate) ca: Option<PathBuf>,
     /// Our certificate and its key, PEM.
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must carry, where it is not the host's.
-    pub(crate) server_name: Option<String>,
+}
+
+/// Whether a server was trusted before, and we by it.
+#[derive(Clone, Debug, Default)]
+struct Before(Arc<AtomicBool>);
+
+impl PartialEq for Before {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Before {}
+
+/// What was made of the content of the files.
+#[derive(Clone)]
+struct Made {
+    of: Content,
+    config: Arc<ClientConfig>,
+}
+
+impl PartialEq for Made {
+    fn eq(&self, other: &Self) -> bool {
+        self.of == other.of
+    }
+}
+
+/// What stands in the files.
+#[derive(Clone, PartialEq, Eq)]
+struct Content {
+    ca: Option<Vec<u8>>,
+    certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Tls {
@@ -65,14 +110,24 @@ impl Tls {
             (None, None) => None,
             _ => return Err(wrong("tls_cert and tls_key belong together".into())),
         };
-        let tls = Self { ca, certificate, server_name: url.take("tls_name") };
-        if on {
-            return Ok(Some(tls));
-        }
-        if tls != Self::default() {
+        let (files, server_name) = (Files { ca, certificate }, url.take("tls_name"));
+        if !on && (files != Files::default() || server_name.is_some()) {
             return Err(wrong(format!("tls_ca, tls_cert, tls_key and tls_name need TLS: {hint}")));
         }
-        Ok(None)
+        Ok(on.then(|| Self::new(files, server_name)))
+    }
+
+    /// Nothing is read before a server is dialled.
+    pub(crate) fn new(files: Files, server_name: Option<String>) -> Self {
+        let reads = files.clone();
+        let config = Reread::new("a file of the TLS options", move |last| made(&reads, last));
+        Self { files, server_name, config, before: Before::default() }
+    }
+
+    /// The same for another server, whose trust says nothing about the first.
+    #[cfg(feature = "redlock")]
+    pub(crate) fn of_another_server(&self) -> Self {
+        Self { before: Before::default(), ..self.clone() }
     }
 }
 
@@ -80,23 +135,46 @@ fn wrong(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Makes TLS of a TCP connection to the server that messages call `at`; `hint` says what to do
-/// where it speaks none.
+/// Makes TLS of a TCP connection to the server that messages call `at`, by `until`; `hint` says
+/// what to do where it speaks none.
 ///
 /// # Errors
-/// A file that cannot be read, or a server that cannot be trusted or speaks no TLS.
+/// A file that cannot be read, or a server that cannot be trusted or speaks no TLS. A refusal where
+/// there was trust before is waited for: certificates are changed on one side after the other.
 pub(crate) async fn shake_hands(
     tls: &Tls,
     host: &str,
     at: &str,
     hint: &str,
     stream: TcpStream,
+    until: Instant,
 ) -> Result<TlsStream<TcpStream>> {
-    let config = config(tls)?;
+    let shaken = shake(tls, host, at, hint, stream, until).await;
+    match &shaken {
+        Ok(_) => tls.before.0.store(true, Ordering::Relaxed),
+        Err(error)
+            if error.kind() == ErrorKind::Refused && tls.before.0.load(Ordering::Relaxed) =>
+        {
+            return shaken.map_err(Error::waited_out);
+        }
+        Err(_) => {}
+    }
+    shaken
+}
+
+async fn shake(
+    tls: &Tls,
+    host: &str,
+    at: &str,
+    hint: &str,
+    stream: TcpStream,
+    until: Instant,
+) -> Result<TlsStream<TcpStream>> {
+    let config = tls.config.now(until).await?.config;
     let name = tls.server_name.as_deref().unwrap_or(host);
     let name = ServerName::try_from(name.to_owned())
         .map_err(|_| wrong(format!("{name} is not a name that a certificate can carry")))?;
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| {
+    TlsConnector::from(config).connect(name, stream).await.map_err(|error| {
         let text = error.to_string();
         let ends = error.kind() == std::io::ErrorKind::UnexpectedEof;
         if text.contains("InvalidContentType") || ends {
@@ -104,7 +182,9 @@ pub(crate) async fn shake_hands(
             let text = format!("the server at {at} does not speak TLS on this port: {hint}{full}");
             return Error::new(ErrorKind::Unreachable, text).temporary(false);
         }
-        if tls.certificate.is_none() && text.contains("fatal alert") && text.contains("Certificate")
+        if tls.files.certificate.is_none()
+            && text.contains("fatal alert")
+            && text.contains("Certificate")
         {
             let text = format!(
                 "the server at {at} wants a client certificate: name it with tls_cert=FILE and \
@@ -113,7 +193,7 @@ pub(crate) async fn shake_hands(
             return Error::new(ErrorKind::Refused, text);
         }
         if text.contains("certificate") {
-            let what_to_do = advice(&text, tls.ca.is_some());
+            let what_to_do = advice(&text, tls.files.ca.is_some());
             let text = format!(
                 "the certificate of the server at {at} is not accepted: {text}; {what_to_do}"
             );
@@ -147,27 +227,49 @@ fn advice(reason: &str, has_ca: bool) -> &'static str {
     }
 }
 
-fn config(tls: &Tls) -> Result<ClientConfig> {
+/// Reads the files; what they said before is not read once more.
+fn made(files: &Files, last: Option<&Made>) -> Result<Made> {
+    let read = |option: &str, file: &Path| bytes(&format!("{option}={}", file.display()), file);
+    let of = Content {
+        ca: files.ca.as_ref().map(|file| read("tls_ca", file)).transpose()?,
+        certificate: match &files.certificate {
+            Some((certificate, key)) => {
+                Some((read("tls_cert", certificate)?, read("tls_key", key)?))
+            }
+            None => None,
+        },
+    };
+    // Which files have the system's certificates is not known here.
+    if let Some(last) = last.filter(|last| of.ca.is_some() && last.of == of) {
+        return Ok(last.clone());
+    }
+    let config = Arc::new(config(files, &of)?);
+    Ok(Made { of, config })
+}
+
+fn config(files: &Files, content: &Content) -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|e| wrong(format!("TLS cannot be set up: {e}")))?
-        .with_root_certificates(roots(tls)?);
-    let Some((certificate, key)) = &tls.certificate else {
+        .with_root_certificates(roots(files, content)?);
+    let Some(((certificate, key), (chain, secret))) =
+        files.certificate.as_ref().zip(content.certificate.as_ref())
+    else {
         return Ok(builder.with_no_client_auth());
     };
-    let chain = certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_file(key)
+    let chain = certificates(certificate, chain)?;
+    let secret = PrivateKeyDer::from_pem_slice(secret)
         .map_err(|e| wrong(format!("tls_key={}: {e}", key.display())))?;
     builder
-        .with_client_auth_cert(chain, key)
+        .with_client_auth_cert(chain, secret)
         .map_err(|e| wrong(format!("tls_cert={}: {e}", certificate.display())))
 }
 
-fn roots(tls: &Tls) -> Result<RootCertStore> {
+fn roots(files: &Files, content: &Content) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    match &tls.ca {
-        Some(file) => {
-            for certificate in certificates(file)? {
+    match files.ca.as_ref().zip(content.ca.as_ref()) {
+        Some((file, pem)) => {
+            for certificate in certificates(file, pem)? {
                 roots
                     .add(certificate)
                     .map_err(|e| wrong(format!("tls_ca={}: {e}", file.display())))?;
@@ -186,34 +288,10 @@ fn roots(tls: &Tls) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<Vec<_>, _>>();
     read.map_err(|e| wrong(format!("{}: {e}", file.display())))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use tokio_rustls::rustls::CertificateError as Wrong;
-    use tokio_rustls::rustls::pki_types::UnixTime;
-
-    use super::*;
-
-    #[test]
-    fn b13_the_advice_about_a_certificate_is_about_what_is_wrong_with_it() {
-        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let expected = ServerName::try_from("a").unwrap();
-        for (wrong, word) in [
-            (Wrong::ExpiredContext { time: at(2), not_after: at(1) }, "renew"),
-            (Wrong::NotValidYetContext { time: at(1), not_before: at(2) }, "clock"),
-            (Wrong::NotValidForNameContext { expected, presented: Vec::new() }, "tls_name="),
-            (Wrong::Revoked, "renew"),
-            (Wrong::UnknownIssuer, "name its authority with tls_ca="),
-        ] {
-            let text = tokio_rustls::rustls::Error::InvalidCertificate(wrong).to_string();
-            assert!(text.contains("certificate") && advice(&text, false).contains(word), "{text}");
-        }
-    }
-}
+mod tests;

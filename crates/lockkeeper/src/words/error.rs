@@ -201,6 +201,13 @@ impl Error {
         self.with(|e| (e.temporary, e.no_room) = (true, true))
     }
 
+    /// A refusal of what was accepted before: passwords and certificates are changed on one side
+    /// after the other, so it is waited for, too.
+    #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+    pub(crate) fn waited_out(self) -> Self {
+        self.no_room()
+    }
+
     /// It passes as that one does.
     #[cfg(any(feature = "redlock", feature = "sentinel", feature = "postgres"))]
     pub(crate) fn passing_as(self, other: &Self) -> Self {

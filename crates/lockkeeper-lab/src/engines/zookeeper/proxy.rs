@@ -200,8 +200,8 @@ impl Proxy {
     }
 
     /// The server refuses every identity from now on.
-    pub fn refuse_identity(&self) {
-        lock(&self.shared).refuse_identity = true;
+    pub fn refuse_identity(&self, refuse: bool) {
+        lock(&self.shared).refuse_identity = refuse;
     }
 
     /// Whether what [`Proxy::lose_reply_to`] or [`Proxy::cut_before`] asked for has happened.

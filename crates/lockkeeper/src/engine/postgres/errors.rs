@@ -107,6 +107,12 @@ fn is_certain(severity: Option<Severity>, code: &SqlState) -> bool {
     !ends && !code.code().starts_with("57P") && !code.code().starts_with("08")
 }
 
+/// Whether a dial was refused for its password.
+pub(super) fn is_about_password(error: &tokio_postgres::Error) -> bool {
+    let codes = [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION];
+    error.code().is_some_and(|code| codes.contains(code))
+}
+
 /// What a dial that failed means.
 pub(super) fn dial(options: &PostgresOptions, at: &str, error: &tokio_postgres::Error) -> Error {
     match error.as_db_error() {

@@ -149,6 +149,9 @@ impl<S: Ready> Link<S> {
                 match either(self.connect(), closed.as_mut()).await {
                     Ok(Ok(driver)) => break driver,
                     Ok(Err(_)) => {
+                        if let Some(password) = &self.options.password {
+                            pause = password.pause(pause, self.options.ttl);
+                        }
                         if either(sleep(pause), closed.as_mut()).await.is_err() {
                             return;
                         }

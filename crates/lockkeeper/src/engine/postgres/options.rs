@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::engine::Common;
+use crate::engine::password::Password;
 use crate::engine::tls::Tls;
-use crate::open::url::{EngineUrl, Secret};
+use crate::open::url::EngineUrl;
 use crate::words::error::{Error, ErrorKind, Result};
 
 use super::errors::{self, wrong};
@@ -31,14 +32,6 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// Where the password comes from; a file is read again for each connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Password {
-    None,
-    Given(Secret),
-    File(PathBuf),
-}
-
 /// What stands between us and the server, as the URL says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pooler {
@@ -55,7 +48,7 @@ pub(super) enum Pooler {
 pub(super) struct PostgresOptions {
     pub(super) addresses: Vec<Address>,
     pub(super) user: Option<String>,
-    pub(super) password: Password,
+    pub(super) password: Option<Password>,
     pub(super) database: Option<String>,
     pub(super) tls: Option<Tls>,
     pub(super) schema: Option<String>,
@@ -113,7 +106,7 @@ impl PostgresOptions {
         Ok(Self {
             addresses,
             user: url.user.take(),
-            password: password(url)?,
+            password: Password::take(url)?,
             database: (!database.is_empty()).then_some(database),
             tls,
             schema,
@@ -266,23 +259,4 @@ fn tls(url: &mut EngineUrl, addresses: &[Address]) -> Result<Option<Tls>> {
     }
     let tls = Tls::take(url, on, "add sslmode=verify-full");
     tls.map_err(errors::libpq)
-}
-
-fn password(url: &mut EngineUrl) -> Result<Password> {
-    let (file, variable) = (url.take("password_file"), url.take("password_env"));
-    let given = [url.password.is_some(), file.is_some(), variable.is_some()];
-    if given.iter().filter(|given| **given).count() > 1 {
-        return Err(wrong(
-            "the password is given twice: use one of the URL, password_file and password_env",
-        ));
-    }
-    Ok(match (url.password.take(), file, variable) {
-        (Some(secret), ..) => Password::Given(secret),
-        (_, Some(file), _) => Password::File(file.into()),
-        (_, _, Some(variable)) => Password::Given(Secret::new(
-            std::env::var(&variable)
-                .map_err(|_| wrong(format!("password_env={variable}: it is not set")))?,
-        )),
-        _ => Password::None,
-    })
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::errors;
-use super::options::{Address, Password, PostgresOptions};
+use super::options::{Address, PostgresOptions};
 use crate::engine::{dial, tls};
 use crate::words::error::{Error, ErrorKind, Result};
 
@@ -36,28 +36,31 @@ pub(super) async fn dial(
     until: Instant,
 ) -> Result<(Client, Wire)> {
     let at = address.to_string();
+    let login = match &options.password {
+        Some(password) => Some((password, password.to_dial(&at, until).await?)),
+        None => None,
+    };
     let stream = open(options, address, &at, until).await?;
     let mut config = Config::new();
     config.application_name(label);
     if let Some(user) = &options.user {
         config.user(user);
     }
-    match &options.password {
-        Password::None => {}
-        Password::Given(secret) => _ = config.password(secret.reveal()),
-        Password::File(file) => {
-            let text = std::fs::read_to_string(file).map_err(|error| {
-                let text = format!("password_file={} cannot be read: {error}", file.display());
-                Error::new(ErrorKind::InvalidArgument, text)
-            })?;
-            config.password(text.trim_end_matches(['\r', '\n']));
-        }
+    if let Some((_, login)) = &login {
+        config.password(login.password.reveal());
     }
     if let Some(database) = &options.database {
         config.dbname(database);
     }
     config.ssl_mode(tokio_postgres::config::SslMode::Disable);
     let dialled = config.connect_raw(stream, NoTls).await;
+    match (&dialled, &login) {
+        (Ok(_), Some((password, login))) => password.accepted(&at, login),
+        (Err(error), Some((password, login))) if errors::is_about_password(error) => {
+            return Err(password.refused(&at, login, errors::dial(options, &at, error)));
+        }
+        _ => {}
+    }
     dialled.map_err(|error| errors::dial(options, &at, &error))
 }
 
@@ -91,7 +94,8 @@ async fn open(
         return Err(Error::new(ErrorKind::Refused, text));
     }
     let hint = "add sslmode=disable where the network is trusted";
-    let stream = tls::shake_hands(tls, host, at, hint, stream).await.map_err(errors::libpq)?;
+    let stream =
+        tls::shake_hands(tls, host, at, hint, stream, until).await.map_err(errors::libpq)?;
     Ok(Box::new(stream))
 }
 

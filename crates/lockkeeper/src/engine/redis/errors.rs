@@ -24,8 +24,9 @@ pub(super) fn crossed() -> Error {
 /// Why nothing was sent, or why it is not known what became of it.
 pub(in crate::engine) fn broken(options: &RedisOptions, broken: &Broken) -> Error {
     let (Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why)) = broken;
-    if let Some(kind) = why.message_of {
-        return Error::new(kind, why.to_string());
+    if let Some((kind, is_outage)) = why.message_of {
+        let error = Error::new(kind, why.to_string());
+        return if is_outage { error.waited_out() } else { error };
     }
     let at = why.at.as_ref().unwrap_or(&options.address);
     match broken {
@@ -148,6 +149,12 @@ pub(in crate::engine) fn ran_half(text: &str) -> bool {
 pub(in crate::engine) fn takes_no_writes(text: &str) -> bool {
     let words = ["OOM ", "MISCONF ", "NOREPLICAS ", "maximum memory"];
     words.iter().any(|word| text.contains(word))
+}
+
+/// Whether a greeting was refused for its password, for want of one, or for one too many.
+pub(in crate::engine) fn is_about_password(text: &str) -> bool {
+    let begins = ["WRONGPASS ", "NOAUTH "].iter().any(|code| text.starts_with(code));
+    begins || text.contains("without any password configured")
 }
 
 /// What an answer that is an error means. `doing` is the command's name, for permissions.

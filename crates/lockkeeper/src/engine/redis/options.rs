@@ -11,8 +11,8 @@ use super::client::script::Which;
 #[cfg(feature = "cluster")]
 use super::client::slots::Slots;
 pub(crate) use super::client::stream::Resolve;
+use crate::engine::password::Password;
 pub(crate) use crate::engine::tls::Tls;
-use crate::open::url::Secret;
 
 /// Where and how to reach a server, and how to write locks down there.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct RedisOptions {
     /// The ACL user; the default user without.
     pub(crate) user: Option<String>,
     /// Its password.
-    pub(crate) password: Option<Secret>,
+    pub(crate) password: Option<Password>,
     /// The database number.
     pub(crate) db: u32,
     /// Whether the server may be a node of a cluster; one that was not expected is refused.

@@ -54,7 +54,12 @@ const OPTIONS: [UrlOption; 11] = [
     .identity(),
     UrlOption::new("connect_timeout", Value::Duration, "5s", "how long connecting may take"),
     UrlOption::new("request_timeout", Value::Duration, "2s", "how long an answer may take"),
-    UrlOption::new("password_file", Value::Text("FILE"), "", "the file that holds the password"),
+    UrlOption::new(
+        "password_file",
+        Value::Text("FILE"),
+        "",
+        "the file that holds the password; read again for each connection",
+    ),
     UrlOption::new(
         "password_env",
         Value::Text("NAME"),

@@ -7,7 +7,8 @@ use super::options::{
     Address, Layout, RedisOptions, RedissonLock, RedissonSemaphore, Spelling, Tls, ValueFormat,
 };
 use crate::engine::Value;
-use crate::open::url::{EngineUrl, Secret};
+use crate::engine::password::Password;
+use crate::open::url::EngineUrl;
 use crate::words::error::{Error, ErrorKind, Result};
 
 pub(in crate::engine) const PORT: u16 = 6379;
@@ -22,7 +23,7 @@ fn wrong(message: impl Into<String>) -> Error {
 /// Takes everything out of the URL that is about Redis.
 ///
 /// # Errors
-/// `InvalidArgument`, naming the part; a password file that cannot be read.
+/// `InvalidArgument`, naming the part.
 pub(crate) fn options(
     url: &mut EngineUrl,
     ttl: Duration,
@@ -65,7 +66,7 @@ pub(in crate::engine) fn of_master(
     (options.ttl, options.drift_permille) = (ttl, drift_permille);
     options.db = db(url)?;
     options.user = url.user.take();
-    options.password = password(url)?;
+    options.password = Password::take(url)?;
     if options.user.is_some() && options.password.is_none() {
         return Err(wrong(format!(
             "the URL names a user and no password: write {}://user:password@host, or use \
@@ -177,36 +178,6 @@ pub(in crate::engine) fn place(url: &mut EngineUrl) -> Result<()> {
     Ok(())
 }
 
-/// The password, of the URL, a file or a variable.
-///
-/// # Errors
-/// `InvalidArgument` where it is given twice, or cannot be read.
-pub(in crate::engine) fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
-    let file = url.take("password_file");
-    let variable = url.take("password_env");
-    if [url.password.is_some(), file.is_some(), variable.is_some()]
-        .into_iter()
-        .filter(|given| *given)
-        .count()
-        > 1
-    {
-        return Err(wrong(
-            "the password is given twice: use one of the URL, password_file and password_env",
-        ));
-    }
-    if let Some(file) = file {
-        let text = std::fs::read_to_string(&file)
-            .map_err(|e| wrong(format!("password_file={file} cannot be read: {e}")))?;
-        return Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))));
-    }
-    if let Some(variable) = variable {
-        let text = std::env::var(&variable)
-            .map_err(|_| wrong(format!("password_env={variable}: this variable is not set")))?;
-        return Ok(Some(Secret::new(text)));
-    }
-    Ok(url.password.take())
-}
-
 /// What the layout `plain` writes.
 ///
 /// # Errors
@@ -277,7 +248,7 @@ mod tests {
         );
         assert_eq!(options.request_timeout, Duration::from_millis(500));
         assert!(!format!("{options:?}").contains("s3same"), "{options:?}");
-        assert_eq!(parse("redis://:pw@h").unwrap().password, Some(Secret::new("pw")));
+        assert_eq!(format!("{:?}", parse("redis://:pw@h").unwrap().password), "Some(Secret(…))");
         assert_eq!(
             parse("redis+unix:///run/r.sock?db=2").unwrap().address,
             Address::Unix("/run/r.sock".into())
@@ -292,7 +263,10 @@ mod tests {
             (Layout::Plain, "redlock:{name}", ValueFormat::Guid)
         );
         assert!(
-            parse("rediss://h?tls_ca=/ca.pem").unwrap().tls.is_some_and(|tls| tls.ca.is_some())
+            parse("rediss://h?tls_ca=/ca.pem")
+                .unwrap()
+                .tls
+                .is_some_and(|tls| tls.files.ca.is_some())
         );
     }
 
@@ -335,7 +309,6 @@ mod tests {
             ("redis://h/x", "database number"),
             ("redis://ann@h", "no password"),
             ("redis://:p@h?password_env=X", "twice"),
-            ("redis://h?password_file=/does/not/exist", "cannot be read"),
             ("redis://h?layout=fancy", "native, redisson, plain"),
             ("redis://h?key=x:{name}", "layout=plain"),
             ("redis://h?layout=plain&key=x", "{name}"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::name::Keys;
 use super::plain::{Others, Plain};
 use crate::engine::Common;
+use crate::engine::password::Password;
 use crate::engine::redis::options::{Address, Layout, RedisOptions, Spelling, Tls};
 use crate::engine::redis::url::{self, PORT};
 use crate::open::url::EngineUrl;
@@ -74,7 +75,7 @@ impl RedlockOptions {
         one.ttl = common.ttl;
         one.db = url::db(url)?;
         one.user = url.user.take();
-        one.password = url::password(url)?;
+        one.password = Password::take(url)?;
         if one.user.is_some() && one.password.is_none() {
             return Err(wrong(format!(
                 "the URL names a user and no password: write {}, or use password_file or \
@@ -126,7 +127,12 @@ impl RedlockOptions {
             }
         };
         one.marker = plain.is_none().then(|| Keys::new(&namespace, one.db).member());
-        let member = |address| Arc::new(RedisOptions { address, ..one.clone() });
+        // What one of them refuses says nothing about the others.
+        let member = |address| {
+            let password = one.password.as_ref().map(Password::of_another_server);
+            let tls = one.tls.as_ref().map(Tls::of_another_server);
+            Arc::new(RedisOptions { address, password, tls, ..one.clone() })
+        };
         Ok(Self {
             members: addresses.into_iter().map(member).collect(),
             ttl: common.ttl,

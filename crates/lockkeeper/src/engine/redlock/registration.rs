@@ -64,7 +64,12 @@ const OPTIONS: [UrlOption; 13] = [
     ),
     UrlOption::new("connect_timeout", Value::Duration, "5s", "how long connecting may take"),
     UrlOption::new("request_timeout", Value::Duration, "2s", "how long other answers may take"),
-    UrlOption::new("password_file", Value::Text("FILE"), "", "the file that holds the password"),
+    UrlOption::new(
+        "password_file",
+        Value::Text("FILE"),
+        "",
+        "the file that holds the password; read again for each connection",
+    ),
     UrlOption::new(
         "password_env",
         Value::Text("NAME"),

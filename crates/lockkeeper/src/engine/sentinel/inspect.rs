@@ -8,10 +8,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::errors;
 use super::resolve::Sentinels;
+use crate::engine::password::Login;
 use crate::engine::redis::client::pipe::{Broken, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
-use crate::engine::redis::client::stream;
+use crate::engine::redis::client::stream::{self, Dialled};
 use crate::engine::redis::client::wire::{driven, either};
+use crate::engine::redis::errors as server_errors;
 use crate::engine::redis::options::{Address, RedisOptions};
 use crate::words::clock::unix_us;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -93,21 +95,30 @@ impl Sentinels {
         let options =
             RedisOptions { address: at.clone(), resolve: None, ..self.options.master.clone() };
         let until = Instant::now() + options.connect_timeout;
-        let stream = stream::open(&options, until, |_| ()).await?.stream;
+        let Dialled { stream, login, .. } = stream::open(&options, until, |_| ()).await?;
         let (pipe, driver) =
             Pipe::new(stream, options.request_timeout, Arc::new(|_, _: Vec<Value>| {}));
-        driven(ask_time(&pipe, &options), driver).await
+        driven(ask_time(&pipe, &options, login), driver).await
     }
 }
 
-async fn ask_time(pipe: &Pipe, options: &RedisOptions) -> Result<Reading> {
+async fn ask_time(pipe: &Pipe, options: &RedisOptions, login: Option<Login>) -> Result<Reading> {
     let mut hello = Command::new(["HELLO", "3"]);
-    if let Some(password) = &options.password {
+    if let Some(Login { password, .. }) = &login {
         let user = options.user.as_deref().unwrap_or("default");
         hello = hello.arg("AUTH").arg(user).arg(password.reveal());
     }
     // Two messages: greeting takes longer than reading a clock.
-    answer(pipe, hello).await?;
+    let greeted = answer(pipe, hello).await;
+    if let Some((password, login)) = options.password.as_ref().zip(login.as_ref())
+        && let Err(why) = &greeted
+        && server_errors::is_about_password(why.message())
+    {
+        // Nobody dials it again before there is another password.
+        let why = server_errors::server(options, "HELLO", why.message());
+        _ = password.refused(&options.address.to_string(), login, why);
+    }
+    greeted?;
     let asked_us = unix_us();
     let time = answer(pipe, Command::new(["TIME"])).await?;
     let took_us = unix_us().saturating_sub(asked_us);

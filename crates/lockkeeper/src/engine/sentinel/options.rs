@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::name;
 use crate::engine::Common;
+use crate::engine::password::Password;
 use crate::engine::redis::options::{Address, RedisOptions, Service, Spelling, Tls, Wait};
 use crate::engine::redis::url as server;
-use crate::open::url::{EngineUrl, Secret};
+use crate::open::url::EngineUrl;
 use crate::words::error::{Error, ErrorKind, Result};
 
 /// The port of a Sentinel that a URL names without one.
@@ -29,7 +30,7 @@ pub(super) struct SentinelOptions {
     pub(super) sentinels: Vec<Address>,
     pub(super) service: Arc<str>,
     /// The Sentinels' own password.
-    pub(super) password: Option<Secret>,
+    pub(super) password: Option<Password>,
     /// The master; nobody is at its address without somebody who resolves it.
     pub(super) master: RedisOptions,
 }
@@ -52,7 +53,8 @@ impl SentinelOptions {
         let secure = url.take_bool("tls")?.unwrap_or(false);
         master.spelling = Spelling::of_several("redis+sentinel://user:password@host/service");
         master.tls = Tls::take(url, secure, master.spelling.tls)?;
-        let password = password(url)?;
+        let option = "sentinel_password_file";
+        let password = url.take(option).map(|file| Password::file(option, file.into()));
         master.wait = wait(url, &master)?;
         Ok(Self { sentinels, service: service.into(), password, master })
     }
@@ -95,13 +97,6 @@ fn wait(url: &mut EngineUrl, master: &RedisOptions) -> Result<Option<Wait>> {
     }
     let replicas = u32::try_from(replicas).unwrap_or(0);
     Ok((replicas > 0).then_some(Wait { replicas, timeout }))
-}
-
-fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
-    let Some(file) = url.take("sentinel_password_file") else { return Ok(None) };
-    let text = std::fs::read_to_string(&file)
-        .map_err(|e| wrong(format!("sentinel_password_file={file} cannot be read: {e}")))?;
-    Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))))
 }
 
 #[cfg(test)]
@@ -178,7 +173,6 @@ mod tests {
             ("redis+sentinel://a/m/x", "the number of a database"),
             ("redis+sentinel://a,A:26379/m", "the Sentinel A:26379 is named twice"),
             ("redis+sentinel://ann@a/m", "redis+sentinel://user:password@host"),
-            ("redis+sentinel://a/m?sentinel_password_file=/no/such", "cannot be read"),
             ("redis+sentinel://a/m?tls_ca=/x", "tls=true"),
             ("redis+sentinel://a/m?request_timeout=0", "cannot be 0"),
             ("redis+sentinel://a/m?wait_timeout=2s", "less than an answer may take"),

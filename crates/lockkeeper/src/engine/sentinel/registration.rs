@@ -13,7 +13,7 @@ const OPTIONS: [UrlOption; 4] = [
         "sentinel_password_file",
         Value::Text("FILE"),
         "",
-        "the file that holds the Sentinels' own password",
+        "the file that holds the Sentinels' own password; read again for each connection",
     ),
     UrlOption::new(
         "wait_replicas",
@@ -39,7 +39,10 @@ pub(crate) fn registration() -> Registration {
     for option in &mut sentinel.options {
         match option.name {
             "db" => option.about = "the database; also the path: redis+sentinel://a,b,c/service/3",
-            "password_file" => option.about = "the file that holds the master's password",
+            "password_file" => {
+                option.about =
+                    "the file that holds the master's password; read again for each connection";
+            }
             "password_env" => {
                 option.about = "the environment variable that holds the master's password";
             }

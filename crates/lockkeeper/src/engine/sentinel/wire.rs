@@ -11,9 +11,11 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::errors;
 use super::options::SentinelOptions;
 use crate::engine::dial::connect;
+use crate::engine::password::Login;
 use crate::engine::redis::client::pipe::{Broken, Outcome, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::wire::{driven, either};
+use crate::engine::redis::errors::is_about_password;
 use crate::engine::redis::options::Address;
 use crate::engine::redis::refusal::{Refusal, Stage};
 use crate::engine::stream::Stream;
@@ -145,6 +147,9 @@ impl Node {
             *self.said.lock().unwrap_or_else(PoisonError::into_inner) = None;
             self.failed(Stage::Greeting, &why, clock);
             self.state.send_replace(State::Down(why));
+            if let Some(password) = &options.password {
+                wait = password.pause(wait, options.master.ttl);
+            }
             sleep(wait).await;
             wait = (wait * 2).min(BACK_OFF.1);
         }
@@ -174,6 +179,10 @@ impl Node {
         label: &str,
         until: Instant,
     ) -> Result<(Pipe, impl Future<Output = String> + Send + 'static + use<>)> {
+        let login = match &options.password {
+            Some(password) => Some(password.to_dial(&self.at.to_string(), until).await?),
+            None => None,
+        };
         let stream = self.dial(options, until).await?;
         let node = Arc::downgrade(self);
         let prefix = format!("{} ", options.service);
@@ -189,7 +198,7 @@ impl Node {
         });
         let (pipe, driver) = Pipe::new(stream, options.master.request_timeout, hear);
         let mut driver = Box::pin(driver);
-        driven(self.hello(&pipe, options, label), &mut driver).await?;
+        driven(self.hello(&pipe, options, login.as_ref(), label), &mut driver).await?;
         Ok((pipe, driver))
     }
 
@@ -201,14 +210,20 @@ impl Node {
         let stream = connect(host, *port, until).await.map_err(failed)?;
         let Some(tls) = &options.master.tls else { return Ok(Stream::Tcp(stream)) };
         let hint = "leave out tls=true, or give the Sentinels' TLS port";
-        let stream = shake_hands(tls, host, &self.at.to_string(), hint, stream).await?;
+        let stream = shake_hands(tls, host, &self.at.to_string(), hint, stream, until).await?;
         Ok(Stream::Tls(Box::new(stream)))
     }
 
     /// Who we are, and what we listen to.
-    async fn hello(&self, pipe: &Pipe, options: &SentinelOptions, label: &str) -> Result<()> {
+    async fn hello(
+        &self,
+        pipe: &Pipe,
+        options: &SentinelOptions,
+        login: Option<&Login>,
+        label: &str,
+    ) -> Result<()> {
         let mut hello = Command::new(["HELLO", "3"]);
-        if let Some(password) = &options.password {
+        if let Some(Login { password, .. }) = login {
             hello = hello.arg("AUTH").arg("default").arg(password.reveal());
         }
         let hello = hello.arg("SETNAME").arg(label);
@@ -216,8 +231,16 @@ impl Node {
         // One by one: a Sentinel that is full gives one answer to both, and closes.
         for answer in pipe.send(&[hello, subscribe]) {
             let answer = &self.answer(answer).await?;
+            let (password, at) = (options.password.as_ref().zip(login), self.at.to_string());
             if let Value::Error(text) = answer {
-                return Err(errors::said(&self.at, options.password.is_some(), text));
+                let why = errors::said(&self.at, login.is_some(), text);
+                return Err(match password.filter(|_| is_about_password(text)) {
+                    Some((password, login)) => password.refused(&at, login, why),
+                    None => why,
+                });
+            }
+            if let Some((password, login)) = password {
+                password.accepted(&at, login);
             }
             let mode = answer.pairs().into_iter().find(|(key, _)| key.text() == Some("mode"));
             if let Some(mode) = mode.and_then(|(_, mode)| mode.text())

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 pub(crate) use super::layout::Layout;
 pub(crate) use super::proto::Acl;
+use crate::engine::password::{Login, Password};
 use crate::engine::tls::Tls;
 use crate::open::url::{EngineUrl, Secret};
 use crate::words::error::{Error, ErrorKind, Result};
@@ -28,6 +29,9 @@ pub(crate) struct Options {
     /// Below this path everything happens; empty for the root, else without a slash at the end.
     pub(crate) chroot: String,
     pub(crate) auth: Vec<Auth>,
+    /// More of them, in a file; where there is none, nothing more. What the ensemble refused is
+    /// known here in both cases.
+    pub(crate) more_auth: Option<Password>,
     /// What our nodes and directories allow to whom.
     pub(crate) acl: Vec<Acl>,
     pub(crate) tls: Option<Tls>,
@@ -49,6 +53,7 @@ impl Options {
             hosts,
             chroot: String::new(),
             auth: Vec::new(),
+            more_auth: None,
             acl: vec![Acl::open()],
             tls: None,
             session_timeout: SESSION,
@@ -80,13 +85,12 @@ impl Options {
             });
         }
         if let Some(text) = url.take("auth") {
-            let (scheme, credential) = text.split_once(':').ok_or_else(|| {
-                invalid("auth= is written scheme:credential, as in digest:user:password")
-            })?;
-            options
-                .auth
-                .push(Auth { scheme: scheme.to_owned(), credential: Secret::new(credential) });
+            options.auth.push(Auth::parse("auth=", &text)?);
         }
+        options.more_auth = match url.take("auth_file") {
+            Some(file) => Some(Password::file_of("auth_file", file.into(), check_auth_file)),
+            None => (!options.auth.is_empty()).then(|| Password::given(Secret::new(""))),
+        };
         if let Some(text) = url.take("acl") {
             options.acl = Acl::parse_all(&text)?;
         }
@@ -140,6 +144,14 @@ impl Options {
         Ok(options)
     }
 
+    /// The identities of one connection.
+    pub(super) fn identities(&self, login: Option<&Login>) -> Vec<Auth> {
+        let file = login.map_or("", |login| login.password.reveal());
+        // It was checked when it was read.
+        let more = lines(file).filter_map(|line| Auth::parse("", line).ok());
+        self.auth.iter().cloned().chain(more).collect()
+    }
+
     /// The servers as texts, for messages.
     pub(super) fn servers(&self) -> String {
         let all: Vec<String> =
@@ -160,6 +172,27 @@ impl Options {
 
 fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
+}
+
+impl Auth {
+    fn parse(what: &str, text: &str) -> Result<Self> {
+        let (scheme, credential) =
+            text.split_once(':').filter(|(scheme, _)| !scheme.is_empty()).ok_or_else(|| {
+                let like = "is written scheme:credential, as in digest:user:password";
+                invalid(format!("{what} {like}"))
+            })?;
+        Ok(Self { scheme: scheme.to_owned(), credential: Secret::new(credential) })
+    }
+}
+
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.trim().is_empty())
+}
+
+/// Whether each line of an `auth_file` is an identity.
+fn check_auth_file(what: &str, text: &str) -> Result<()> {
+    let what = format!("each line of {what}");
+    lines(text).try_for_each(|line| Auth::parse(&what, line).map(drop))
 }
 
 impl Acl {
@@ -289,7 +322,7 @@ mod tests {
             options("zk://a?tls=true&tls_ca=/ca.pem")
                 .unwrap()
                 .tls
-                .is_some_and(|tls| tls.ca.is_some())
+                .is_some_and(|tls| tls.files.ca.is_some())
         );
         assert!(options("zk://a?tls=false").unwrap().tls.is_none());
         for bad in ["zk://a?tls_ca=/ca.pem", "zk://a?tls=true&tls_cert=/c.pem", "zk://a?tls=maybe"]

@@ -7,7 +7,7 @@ use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
 use crate::open::url::EngineUrl;
 use crate::words::error::Result;
 
-const OPTIONS: [UrlOption; 9] = [
+const OPTIONS: [UrlOption; 10] = [
     UrlOption::new(
         "layout",
         Value::OneOf(&["curator", "kazoo", "plain"]),
@@ -47,6 +47,12 @@ const OPTIONS: [UrlOption; 9] = [
         Value::Secret("SCHEME:CREDENTIAL"),
         "",
         "an identity of the session: digest:user:password",
+    ),
+    UrlOption::new(
+        "auth_file",
+        Value::Text("FILE"),
+        "",
+        "a file with an identity in each line; read again for each connection",
     ),
     UrlOption::new(
         "acl",

@@ -16,9 +16,10 @@ use super::errors;
 use super::liveness::QUIET_PART;
 use super::options::Options;
 use super::proto::{Code, Reply, Request, SessionKey};
-use super::state::{Fault, State, Ticket};
+use super::state::{ENSEMBLE, Fault, State, Ticket};
 use super::timeouts::Patience;
 use super::wire::{Dialled, Link, Timer, dial, poll_write};
+use crate::engine::password::Login;
 use crate::engine::stream::{Reader, Writer};
 use crate::engine::{Event, EventSink, Inlet};
 use crate::words::clock::{Clock, Ticks};
@@ -203,7 +204,7 @@ pub(super) async fn drive(
             })
             .await
         };
-        let Some(dialled) = dialled else { break };
+        let Some((at, login, dialled)) = dialled else { break };
         let Dialled { mut link, answer, sent } = dialled;
         if answer.key.id == 0 || answer.timeout_ms <= 0 {
             tracing::info!("the ZooKeeper session is over");
@@ -211,7 +212,8 @@ pub(super) async fn drive(
             continue;
         }
         let timeout = Duration::from_millis(u64::from(answer.timeout_ms.unsigned_abs()));
-        shared.lock_as(Role::Driver).connected(answer.key, timeout, sent, link.direct.take());
+        let direct = link.direct.take();
+        shared.lock_as(Role::Driver).connected(answer.key, timeout, sent, direct, login);
         let serve = Serve::new(shared.clone(), link, timeout, ready.take());
         let connection = serve.connection.clone();
         *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -224,6 +226,10 @@ pub(super) async fn drive(
         tracing::info!(%why, "the connection to ZooKeeper is gone");
         let mut state = shared.lock_as(Role::Driver);
         state.disconnected();
+        // An identity is being changed: as with an ensemble that is away, whoever waits goes on.
+        if let Some(passes) = state.refused.take_if(|error| error.is_outage()) {
+            state.failed(at, passes);
+        }
         if let Some(error) = state.refused.clone() {
             // The session runs out by itself, and with it what is held; whoever waits is told now.
             state.refuse_waiting(&error);
@@ -287,7 +293,11 @@ impl Round {
 
 /// Tries one server after the other until one takes us; `None` when the first says why none ever
 /// will.
-async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dialled> {
+async fn connect(
+    shared: &Shared,
+    round: &mut Round,
+    first: bool,
+) -> Option<(usize, Option<Login>, Dialled)> {
     loop {
         let (key, last_zxid, timeout, down_since) = {
             let state = shared.lock_as(Role::Driver);
@@ -309,11 +319,18 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
             .max(Duration::from_millis(100));
         let (tls, clock, until) =
             (shared.options.tls.as_ref(), &shared.clock, Instant::now() + patience);
-        let dialling = dial(server, tls, &key, last_zxid, timeout, until, clock);
+        let more_auth = shared.options.more_auth.as_ref();
+        let mut login = None;
+        let dialling = async {
+            if let Some(more) = more_auth {
+                login = Some(more.to_dial(ENSEMBLE, until).await?);
+            }
+            dial(server, tls, &key, last_zxid, timeout, until, clock).await
+        };
         let failed = match timeout_at(until, dialling).await {
             Ok(Ok(dialled)) => {
                 round.failures = 0;
-                return Some(dialled);
+                return Some((at, login, dialled));
             }
             // One that is full has room again one day, and others may have some now.
             Ok(Err(error))
@@ -325,7 +342,9 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
             Ok(Err(error)) => error,
             Err(_) => Error::new(ErrorKind::Unreachable, format!("no answer within {patience:?}")),
         };
-        if down_since.is_some_and(|since| shared.clock.now().since(since) > timeout * 2) {
+        let is_over = down_since.is_some_and(|at| shared.clock.now().since(at) > timeout * 2);
+        // What was not dialled for what it said is not dialled for this, either.
+        if is_over && (login.is_some() || more_auth.is_none()) {
             // The session is over by any clock. A server whose data was restored knows less than we
             // have seen, and refuses us for that.
             let fresh = SessionKey::fresh();
@@ -341,7 +360,7 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
                 state.session_over();
                 state.last_zxid = 0;
                 round.failures = 0;
-                return Some(dialled);
+                return Some((at, login, dialled));
             }
         }
         tracing::debug!(
@@ -351,7 +370,11 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
             "cannot connect to ZooKeeper"
         );
         shared.lock_as(Role::Driver).failed(at, failed);
-        tokio::time::sleep(round.pause()).await;
+        let mut pause = round.pause();
+        if let Some(more) = more_auth {
+            pause = more.pause(pause, timeout);
+        }
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -19,6 +19,7 @@ use super::proto::{
 use super::reliance::Reliance;
 use super::wire::Frame;
 use crate::engine::at_exit::AtRisk;
+use crate::engine::password::Login;
 use crate::engine::stream::Writer;
 use crate::engine::{Attempt, End, Event, WatchId, Which};
 use crate::words::clock::{Clock, Ticks};
@@ -48,6 +49,9 @@ impl Fault {
 
 /// Somebody who waits for a reply.
 pub(super) type Caller = oneshot::Sender<Result<Reply, Fault>>;
+
+/// Whose refusals of identities are remembered: its servers have one opinion.
+pub(super) const ENSEMBLE: &str = "the ensemble";
 
 /// Who waits for a reply.
 pub(super) enum Ticket {
@@ -158,6 +162,9 @@ pub(super) struct State {
     over: bool,
     /// Why the ensemble will not have us, for good.
     pub(super) refused: Option<Error>,
+    /// Whose identities this connection was given, and how many of them were not answered yet.
+    login: Option<Login>,
+    unaccepted: usize,
     /// The engine is being closed.
     pub(super) closing: bool,
     /// The server that we are connected to shows what the ensemble does not have: it is left.
@@ -216,6 +223,8 @@ impl State {
             parked: Vec::new(),
             over: false,
             refused: None,
+            login: None,
+            unaccepted: 0,
             closing: false,
             diverges: None,
             down_since: None,
@@ -390,8 +399,7 @@ impl State {
             Code::SESSION_EXPIRED => return Err("the session has ended".to_owned()),
             Code::SESSION_MOVED => return Err("the session moved to another connection".to_owned()),
             Code::AUTH_FAILED | Code::NEEDS_SASL => {
-                self.refused = Some(super::errors::auth(header.code));
-                return Err("the server refused the identity".to_owned());
+                return Err(self.identity_refused(header.code));
             }
             _ => {}
         }
@@ -426,12 +434,10 @@ impl State {
         match pending.ticket {
             Ticket::Nobody => {}
             Ticket::Beat(asked) => self.beaten(&asked, &result),
-            Ticket::Auth => {
-                if let Err(code) = result {
-                    self.refused = Some(super::errors::auth(code));
-                    return Err("the server refused the identity".to_owned());
-                }
-            }
+            Ticket::Auth => match result {
+                Ok(_) => self.identity_accepted(),
+                Err(code) => return Err(self.identity_refused(code)),
+            },
             Ticket::Call(sender) => self.outbox.calls.push((sender, result.map_err(Fault::Code))),
             Ticket::Claim(id, step) => self.claim_reply(id, step, result),
             Ticket::Together(ids) => self.created_together(&ids, result),
@@ -444,6 +450,27 @@ impl State {
             self.proven();
         }
         self.diverges.take().map_or(Ok(()), Err)
+    }
+
+    fn identity_accepted(&mut self) {
+        self.unaccepted = self.unaccepted.saturating_sub(1);
+        if self.unaccepted == 0
+            && let Some((password, login)) =
+                self.options.more_auth.as_ref().zip(self.login.as_ref())
+        {
+            password.accepted(ENSEMBLE, login);
+        }
+    }
+
+    /// Says why the connection ends.
+    fn identity_refused(&mut self, code: Code) -> String {
+        let why = super::errors::auth(code);
+        let login = self.options.more_auth.as_ref().zip(self.login.as_ref());
+        self.refused = Some(match login {
+            Some((password, login)) => password.refused(ENSEMBLE, login, why),
+            None => why,
+        });
+        "the server refused the identity".to_owned()
     }
 
     fn happened(&mut self, event: WatchEvent) {
@@ -466,6 +493,7 @@ impl State {
         timeout: std::time::Duration,
         sent: Ticks,
         direct: Option<Writer>,
+        login: Option<Login>,
     ) {
         let same = self.session.as_ref().is_some_and(|s| s.key.id == key.id);
         if !same && self.session.is_some() {
@@ -478,7 +506,9 @@ impl State {
         self.full.clear();
         self.direct = direct;
         self.last_sent = self.clock.now();
-        for auth in self.options.auth.clone() {
+        let identities = self.options.identities(login.as_ref());
+        (self.login, self.unaccepted) = (login, identities.len());
+        for auth in identities {
             let credential = auth.credential.reveal().as_bytes().to_vec();
             self.send(&Request::Auth { scheme: auth.scheme, credential }, Ticket::Auth);
         }

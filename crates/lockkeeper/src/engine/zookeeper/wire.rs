@@ -68,6 +68,7 @@ pub(super) async fn dial(
                     &at,
                     "leave tls out of the URL, or use its secureClientPort",
                     tcp,
+                    until,
                 )
                 .await?,
             ))
@@ -122,7 +123,7 @@ async fn broken(
     {
         return why;
     }
-    if tls.is_some_and(|tls| tls.certificate.is_none())
+    if tls.is_some_and(|tls| tls.files.certificate.is_none())
         && error.to_string().to_lowercase().contains("certificate")
     {
         let text = "the server wants a client certificate: name it with tls_cert=FILE and \

@@ -11,6 +11,7 @@ use super::super::options::{Address, RedisOptions};
 use super::wire::either;
 use crate::engine::BoxFuture;
 use crate::engine::dial::connect;
+use crate::engine::password::Login;
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
 use crate::words::error::Result;
@@ -28,27 +29,31 @@ pub(crate) trait Resolve: fmt::Debug + Send + Sync {
     fn moved(&self, from: &Address) -> BoxFuture<String>;
 }
 
-/// A stream, and where it was dialled if somebody had to say that.
+/// A stream, where it was dialled if somebody had to say that, and with what password.
 pub(in crate::engine) struct Dialled {
     pub(in crate::engine) stream: Stream,
     pub(in crate::engine) at: Option<Address>,
+    pub(in crate::engine) login: Option<Login>,
 }
 
 /// Connects to where the options say, by `until`. `dials` hears where that is, if somebody had to
 /// say it, before it is dialled.
 ///
 /// # Errors
-/// [`ErrorKind::Unreachable`] with the reason, and what [`Resolve`] says.
+/// [`ErrorKind::Unreachable`] with the reason, and what [`Resolve`] says; what a server said that
+/// refused the password, and is not dialled with it again yet.
 pub(in crate::engine) async fn open(
     options: &RedisOptions,
     until: Instant,
     dials: impl FnOnce(&Address),
 ) -> Result<Dialled> {
     let Some(resolve) = &options.resolve else {
+        let login = login(&options.address, options, until).await?;
         let stream = dial(&options.address, options, until).await?;
-        return Ok(Dialled { stream, at: None });
+        return Ok(Dialled { stream, at: None, login });
     };
     let at = resolve.resolve().await?;
+    let login = login(&at, options, until).await?;
     dials(&at);
     #[cfg(feature = "sentinel")]
     if let Address::Service(service) = &options.address {
@@ -56,8 +61,15 @@ pub(in crate::engine) async fn open(
     }
     let dialling = pin!(dial(&at, options, until));
     match either(dialling, pin!(resolve.moved(&at))).await {
-        Ok(stream) => Ok(Dialled { stream: stream?, at: Some(at.clone()) }),
+        Ok(stream) => Ok(Dialled { stream: stream?, at: Some(at.clone()), login }),
         Err(why) => Err(errors::unreachable(&options.address, why)),
+    }
+}
+
+async fn login(at: &Address, options: &RedisOptions, until: Instant) -> Result<Option<Login>> {
+    match &options.password {
+        Some(password) => password.to_dial(&at.to_string(), until).await.map(Some),
+        None => Ok(None),
     }
 }
 
@@ -68,7 +80,7 @@ async fn dial(address: &Address, options: &RedisOptions, until: Instant) -> Resu
             let stream = connect(host, *port, until).await.map_err(failed)?;
             let Some(tls) = &options.tls else { return Ok(Stream::Tcp(stream)) };
             let hint = format!("{} or give its TLS port", options.spelling.no_tls);
-            let stream = shake_hands(tls, host, &address.to_string(), &hint, stream).await?;
+            let stream = shake_hands(tls, host, &address.to_string(), &hint, stream, until).await?;
             Ok(Stream::Tls(Box::new(stream)))
         }
         Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await.map_err(failed)?)),

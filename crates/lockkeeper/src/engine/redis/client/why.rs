@@ -16,8 +16,8 @@ pub(in crate::engine) struct Why {
     text: String,
     /// The node of a cluster that it is about; without, the server of the URL.
     pub(in crate::engine) at: Option<Address>,
-    /// The words are a whole message, of an error of this kind.
-    pub(in crate::engine) message_of: Option<ErrorKind>,
+    /// The words are a whole message, of an error of this kind, which is waited out or not.
+    pub(in crate::engine) message_of: Option<(ErrorKind, bool)>,
 }
 
 impl<T: Into<String>> From<T> for Why {
@@ -30,7 +30,7 @@ impl Why {
     /// As a connection says that could not be made.
     #[cfg(feature = "cluster")]
     pub(super) fn message(error: &Error) -> Self {
-        Self { message_of: Some(error.kind()), ..Self::from(error.message()) }
+        Self { message_of: Some((error.kind(), error.is_outage())), ..Self::from(error.message()) }
     }
 }
 

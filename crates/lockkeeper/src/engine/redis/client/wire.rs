@@ -244,14 +244,16 @@ impl Link {
         // and not than the one before.
         self.lock().dialled = None;
         let dials = |at: &Address| self.lock().dialled = Some(at.clone());
-        let Dialled { stream, at } = stream::open(&self.options, until, dials).await?;
+        let Dialled { stream, at, login } = stream::open(&self.options, until, dials).await?;
         if let Some(fresh) = self.fresh.get() {
             fresh();
         }
         let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
+        let server = at.as_ref().unwrap_or(&self.options.address).to_string();
         let mut driver = Box::pin(self.clone().unless_moved(at, pipe.clone(), driver));
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
-        let (facts, known) = driven(self.hello(&pipe, &channels), &mut driver).await?;
+        let hello = self.hello(&pipe, &channels, &server, login.as_ref());
+        let (facts, known) = driven(hello, &mut driver).await?;
         {
             let mut state = self.lock();
             if state.closed {
@@ -375,6 +377,9 @@ impl Link {
             }
             // A little chance, so that a fleet does not come back in step.
             let jitter = ClaimId::fresh().0 as u64 % 1000;
+            if let Some(password) = &self.options.password {
+                wait = password.pause(wait, self.options.ttl);
+            }
             let until = Instant::now() + wait.mul_f64(0.75 + jitter as f64 / 2000.0);
             let asleep = pin!(sleep_until(until));
             let ended = pin!(self.ended.notified());

@@ -123,8 +123,10 @@ fn plain_looks_again_when_a_foreign_lease_ends() {
         "-client|tracking",
     ]);
     let mut options = plain(&server);
-    (options.user, options.password) =
-        (Some("ann".into()), Some(crate::open::url::Secret::new("pw")));
+    (options.user, options.password) = (
+        Some("ann".into()),
+        Some(crate::engine::password::Password::given(crate::open::url::Secret::new("pw"))),
+    );
     let deaf = Process::with(options);
     let before = Instant::now();
     server.command(&["SET", "b", "dead", "NX", "PX", "1500"]);

@@ -187,8 +187,10 @@ fn a_release_by_a_user_that_may_not_publish_is_done_and_told_so() {
     server.command(&["ACL", "SETUSER", "ann", "on", ">pw", "~*", "resetchannels", "+@all"]);
     for lock in [RedissonLock::Plain, RedissonLock::Fair] {
         let mut options = redisson(&server, lock);
-        (options.user, options.password) =
-            (Some("ann".into()), Some(crate::open::url::Secret::new("pw")));
+        (options.user, options.password) = (
+            Some("ann".into()),
+            Some(crate::engine::password::Password::given(crate::open::url::Secret::new("pw"))),
+        );
         let process = Process::with(options);
         let (held, _) = process.take("a", Mode::Exclusive);
         let end = process.release(held.id);

@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::super::options::{Address, RedisOptions, Tls};
 use super::server::RedisServer;
 use super::support::{Process, number, options};
+use crate::engine::password::Password;
+use crate::engine::tls::Files;
 use crate::engine::{Attempt, Change, End, Query, Renewal, Standing, WatchId};
 use crate::open::url::Secret;
 use crate::words::claim::Mode;
@@ -38,7 +40,7 @@ fn a_password_that_is_missing_wrong_or_not_wanted() {
         "{error}"
     );
     let mut wrong = options(server.port());
-    wrong.password = Some(Secret::new("open"));
+    wrong.password = Some(Password::given(Secret::new("open")));
     let error = refused(wrong);
     assert!(
         error.kind() == ErrorKind::Refused && error.message().contains("does not accept"),
@@ -46,7 +48,7 @@ fn a_password_that_is_missing_wrong_or_not_wanted() {
     );
     assert!(!format!("{error:?}").contains("open\""), "{error:?}");
     let mut right = options(server.port());
-    right.password = Some(Secret::new("sesame"));
+    right.password = Some(Password::given(Secret::new("sesame")));
     Process::with(right).take("a", Mode::Exclusive);
 }
 
@@ -135,7 +137,8 @@ fn a_user_without_a_right_is_told_which_command() {
         words.extend(rules);
         assert_eq!(server.command(&words), ["OK"]);
         let mut options = options(server.port());
-        (options.user, options.password) = (Some("ann".into()), Some(Secret::new("pw")));
+        (options.user, options.password) =
+            (Some("ann".into()), Some(Password::given(Secret::new("pw"))));
         options
     };
     let error = refused(user(&["~lockkeeper:*", "+@all"]));
@@ -182,7 +185,8 @@ fn a_user_who_may_not_publish_locks_and_frees_all_the_same() {
         words.extend(rules);
         assert_eq!(server.command(&words), ["OK"]);
         let mut options = options(server.port());
-        (options.user, options.password) = (Some(name.into()), Some(Secret::new("pw")));
+        (options.user, options.password) =
+            (Some(name.into()), Some(Password::given(Secret::new("pw"))));
         Process::with(options)
     };
     let watcher = Process::of(&server);
@@ -428,7 +432,7 @@ fn tls_is_spoken_and_a_mismatch_is_named() {
     tls.address = Address::Tcp("localhost".into(), port);
     let certificate = Some((file("client.pem"), file("client.key")));
     tls.tls =
-        Some(Tls { ca: Some(file("ca.pem")), certificate: certificate.clone(), server_name: None });
+        Some(Tls::new(Files { ca: Some(file("ca.pem")), certificate: certificate.clone() }, None));
     let process = Process::with(tls.clone());
     let (held, _) = process.take("a", Mode::Exclusive);
     let waiting = process.queue("a", Mode::Exclusive);
@@ -459,14 +463,14 @@ fn tls_is_spoken_and_a_mismatch_is_named() {
         "{error}"
     );
     let mut untrusted = tls.clone();
-    untrusted.tls = Some(Tls { ca: Some(file("other.pem")), certificate, server_name: None });
+    untrusted.tls = Some(Tls::new(Files { ca: Some(file("other.pem")), certificate }, None));
     let error = refused(untrusted);
     assert!(
         error.kind() == ErrorKind::Refused && error.message().contains("certificate"),
         "{error}"
     );
     let mut anonymous = tls.clone();
-    anonymous.tls = Some(Tls { ca: Some(file("ca.pem")), certificate: None, server_name: None });
+    anonymous.tls = Some(Tls::new(Files { ca: Some(file("ca.pem")), certificate: None }, None));
     let error = refused(anonymous);
     assert!(error.message().contains("tls_cert"), "{error}");
     // What openssl req -x509 makes, and who trusts it already is told what else to do (B13).

@@ -24,11 +24,16 @@ use super::server::RedisServer;
 use super::support::{PATIENCE, Process, granted, options, until};
 use crate::engine::at_exit::AtRisk;
 use crate::engine::stream::Stream;
-use crate::engine::tls::shake_hands;
+use crate::engine::tls::{Files, shake_hands};
 use crate::engine::{Answer, End, Released};
 use crate::words::claim::Claim;
 use crate::words::id::HoldId;
 use crate::{Guard, Locks};
+
+/// TLS with servers of this authority.
+fn trusting(ca: std::path::PathBuf) -> Tls {
+    Tls::new(Files { ca: Some(ca), certificate: None }, None)
+}
 
 /// No lease ends within a test.
 const LONG: Duration = PATIENCE.saturating_mul(5);
@@ -64,7 +69,7 @@ impl Secure {
 
     /// These options, over TLS.
     fn over_tls(&self, options: RedisOptions) -> RedisOptions {
-        let tls = Tls { ca: Some(self.ca.clone()), ..Tls::default() };
+        let tls = trusting(self.ca.clone());
         let address = Address::Tcp("localhost".into(), self.port);
         RedisOptions { address, tls: Some(tls), ..options }
     }
@@ -208,12 +213,14 @@ impl OverTls {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (tell, told) = channel();
-        let tls = Tls { ca: Some(made.join("ca.pem")), ..Tls::default() };
+        let tls = trusting(made.join("ca.pem"));
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
                 let socket = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let stream = shake_hands(&tls, "localhost", "there", "", socket).await.unwrap();
+                let until = tokio::time::Instant::now() + PATIENCE;
+                let shaken = shake_hands(&tls, "localhost", "there", "", socket, until);
+                let stream = shaken.await.unwrap();
                 let stream = Stream::Tls(Box::new(stream));
                 // Nothing but a word wakes the driver within a test.
                 let (pipe, driver) = Pipe::new(stream, PATIENCE * 40, Arc::new(|_, _| {}));

@@ -6,6 +6,7 @@ use super::super::options::RedissonLock;
 use super::interop::{plain, redisson};
 use super::server::RedisServer;
 use super::support::{Process, granted, options, until};
+use crate::engine::password::Password;
 use crate::engine::{Attempt, End, Event, Query, WatchId};
 use crate::open::url::Secret;
 use crate::words::claim::Mode;
@@ -116,7 +117,8 @@ fn where_tracking_is_denied_a_beginning_is_looked_at_now_and_then() {
     let rules = ["~lockkeeper:*", "&lockkeeper:*", "+@all", "-client|tracking", ">secret"];
     server.command(&[&["ACL", "SETUSER", "ann", "on"][..], &rules].concat());
     let mut options = options(server.port());
-    (options.user, options.password) = (Some("ann".into()), Some(Secret::new("secret")));
+    (options.user, options.password) =
+        (Some("ann".into()), Some(Password::given(Secret::new("secret"))));
     let process = Process::with(options);
     watch(&process, 1, &Query::Prefix("jobs/".into()));
     process.event("a look", changed(1));

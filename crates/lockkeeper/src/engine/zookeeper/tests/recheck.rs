@@ -92,7 +92,7 @@ fn whoever_waits_is_told_when_the_ensemble_refuses_us_in_mid_life() {
         let (held, waits) = (claim("x"), claim("x"));
         two.lock(&held).await;
         assert!(matches!(one.join(&waits).await, Attempt::InLine(_)));
-        proxy.refuse_identity();
+        proxy.refuse_identity(true);
         proxy.cut();
         let error = one
             .event(|event| match event {

@@ -522,3 +522,43 @@ fn n1_a_directory_that_may_not_be_listed_keeps_no_other_name_from_being_listed()
         assert_eq!(open.holders.len(), 1);
     });
 }
+
+#[test]
+fn b2_an_identity_that_is_refused_in_mid_life_is_waited_out_until_the_file_has_another() {
+    run(async {
+        let place = Place::new().await;
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("auth");
+        let write = |text: &str| std::fs::write(&file, text).unwrap();
+        let option = format!("session_timeout=10s&auth_file={}", file.display());
+        for wrong in ["", "digest", "digest:me:old\nsecret"] {
+            write(wrong);
+            let error = refusal(&place.url(&option)).await;
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+        write("digest:me:old\n");
+        let (proxy, one) = place.client_behind_a_proxy(&option).await;
+        let two = place.client().await;
+        let (mine, theirs, waits) = (claim("x"), claim("y"), claim("y"));
+        one.lock(&mine).await;
+        two.lock(&theirs).await;
+        assert!(matches!(one.join(&waits).await, Attempt::InLine(_)));
+        proxy.refuse_identity(true);
+        proxy.cut();
+        until("it is refused", || async {
+            let error = one.engine.shared().unwrap().lock().unanswered();
+            error.kind() == ErrorKind::Refused && error.is_outage()
+        })
+        .await;
+        assert!(one.is_quiet_about(waits.id), "who waits goes on waiting");
+        proxy.refuse_identity(false);
+        write("digest:me:new\n");
+        assert!(matches!(two.release(&theirs).await, End::Freed));
+        one.granted(waits.id).await;
+        let end = one.release(&mine).await;
+        assert!(matches!(end, End::Freed), "nothing was lost: {end:?}");
+        assert!(matches!(one.release(&waits).await, End::Freed));
+        one.close().await;
+    });
+}

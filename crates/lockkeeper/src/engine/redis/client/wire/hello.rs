@@ -8,6 +8,7 @@ use super::super::pipe::{Broken, Pipe};
 use super::super::resp::{Command, Value};
 use super::super::script::Which;
 use super::{Link, Tracking};
+use crate::engine::password::Login;
 use crate::words::clock::unix_us;
 use crate::words::error::{Error, Result};
 
@@ -36,16 +37,29 @@ impl Link {
         }
     }
 
+    /// What a server's error to the first command means.
+    fn no_entry(&self, server: &str, login: Option<&Login>, text: &str) -> Error {
+        let why = errors::server(&self.options, "HELLO", text);
+        match self.options.password.as_ref().zip(login) {
+            Some((password, login)) if errors::is_about_password(text) => {
+                password.refused(server, login, why)
+            }
+            _ => why,
+        }
+    }
+
     /// Everything in one message: who we are, which database, what we listen to, what the server
-    /// is, and which scripts of releases it has.
+    /// is, and which scripts of releases it has. `server`: where it is.
     pub(super) async fn hello(
         &self,
         pipe: &Pipe,
         channels: &[String],
+        server: &str,
+        login: Option<&Login>,
     ) -> Result<(Facts, BTreeSet<Which>)> {
         let options = &self.options;
         let mut hello = Command::new(["HELLO", "3"]);
-        if let Some(password) = &options.password {
+        if let Some(Login { password, .. }) = login {
             hello = hello
                 .arg("AUTH")
                 .arg(options.user.as_deref().unwrap_or("default"))
@@ -100,6 +114,7 @@ impl Link {
                 Err(_) => return Err(self.no_welcome("the connection ended")),
             };
             match value {
+                Value::Error(text) if at == 0 => return Err(self.no_entry(server, login, &text)),
                 Value::Error(text) if at < required => {
                     return Err(errors::server(options, name, &text));
                 }
@@ -108,6 +123,9 @@ impl Link {
                     // Any other program may answer with what a script answers, too: a bare number.
                     if value.pairs().is_empty() {
                         return Err(errors::garbage(options));
+                    }
+                    if let (Some(password), Some(login)) = (&options.password, login) {
+                        password.accepted(server, login);
                     }
                     Facts::read(&value, &Value::Nil, &Value::Nil).check_greeting(options)?;
                     greeting = value;
