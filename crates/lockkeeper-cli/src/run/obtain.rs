@@ -134,8 +134,8 @@ impl From<Got> for Obtained {
 }
 
 /// Waits for an answer: in line until the first instant, for an engine that says nothing until the
-/// second. `before` is what the try before this one came to. `in_vain`: whoever is before us in line
-/// waits for an ancestor of ours, and that one waits for us.
+/// second. `before` is what the try before this one came to. `in_vain`: whoever is before us in
+/// line waits for an ancestor of ours, and that one waits for us.
 fn wait(
     mut waiting: Box<dyn Waiting>,
     [until, give_up]: [Option<Moment>; 2],
