@@ -313,11 +313,15 @@ impl Held {
         let sent = entry.keeper.clock.now();
         let answers = entry.keeper.answer(entry.keeper.engine.recheck(&[self.0.hold])).await?;
         let why = match answers.into_iter().next() {
-            // What was asked after the last step is in no doubt by it.
-            Some(Standing::Held(_)) if entry.keeper.clock.last_step() <= sent => {
-                return self.0.not_lost();
+            // The clocks are read first: a step that nobody has noticed yet may lie between the
+            // question and its answer. What was asked after the last one is in no doubt by it.
+            Some(Standing::Held(_)) => {
+                let checked = self.check();
+                if checked.is_err() && entry.keeper.clock.last_step() <= sent {
+                    return self.0.not_lost();
+                }
+                return checked;
             }
-            Some(Standing::Held(_)) => return self.check(),
             Some(Standing::Unknown(error)) => {
                 return Err(error.name(&entry.name).engine(entry.keeper.facts.engine));
             }

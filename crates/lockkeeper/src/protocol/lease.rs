@@ -225,7 +225,7 @@ impl Leases {
                 self.due.remove(at, id);
             }
             if let Some(doubt) = kept.doubt {
-                self.doubts.until.remove(doubt.until, id);
+                self.doubts.until.remove(&(doubt.until, id));
             }
         }
     }

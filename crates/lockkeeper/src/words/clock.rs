@@ -229,8 +229,9 @@ impl Clock {
                 Reading { now: since.at(boot, raw), stepped: 0 }
             }
             Source::Virtual(clock) => {
-                let stepped = clock.steps().total();
-                Reading { now: Ticks(clock.at.load(Ordering::SeqCst)), stepped }
+                let steps = clock.steps();
+                let now = Ticks(clock.at.load(Ordering::SeqCst));
+                Reading { now, stepped: steps.total() }
             }
         }
     }
@@ -246,7 +247,7 @@ impl Clock {
 
     /// The same by this reading.
     pub(crate) fn stepped_at(&self, at: Ticks) -> u64 {
-        if self.stepped() == 0 { 0 } else { self.steps().total_at(at) }
+        if self.stepped() == 0 { 0 } else { self.with_steps(|steps| steps.total_at(at)) }
     }
 
     /// How far the time of day was set forward after this reading.
@@ -256,16 +257,20 @@ impl Clock {
 
     /// When the time of day was set forward last: what was read before is of before.
     pub(crate) fn last_step(&self) -> Ticks {
-        if self.stepped() == 0 { Ticks(0) } else { self.steps().last() }
+        if self.stepped() == 0 { Ticks(0) } else { self.with_steps(Steps::last) }
     }
 
     /// The forward steps of the time of day.
     pub(crate) fn steps(&self) -> Steps {
+        self.with_steps(Steps::clone)
+    }
+
+    fn with_steps<T>(&self, read: impl FnOnce(&Steps) -> T) -> T {
         match &self.0 {
-            Source::Real(clock) => clock.last().steps.clone(),
+            Source::Real(clock) => read(&clock.last().steps),
             #[cfg(feature = "redlock")]
-            Source::Steady(_) => Steps::default(),
-            Source::Virtual(clock) => clock.steps().clone(),
+            Source::Steady(_) => read(&Steps::default()),
+            Source::Virtual(clock) => read(&clock.steps()),
         }
     }
 
@@ -288,8 +293,10 @@ impl Clock {
     pub fn step_time_of_day(&self, by: Duration) {
         if let Source::Virtual(clock) = &self.0 {
             // No reading of before is as late as this one.
+            let mut steps = clock.steps();
             let at = clock.at.fetch_add(1, Ordering::SeqCst) + 1;
-            clock.steps().note(Ticks(at), by);
+            steps.note(Ticks(at), by);
+            drop(steps);
             clock.wake();
         }
     }

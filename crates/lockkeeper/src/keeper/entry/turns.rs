@@ -112,7 +112,10 @@ impl Entry {
                 );
                 return Err(self.error(ErrorKind::Lost, text));
             }
-            Condition::InDoubt(by) => return Err(record.cell.doubt_error(by)),
+            Condition::InDoubt(by) => {
+                self.keeper.driver.kick();
+                return Err(record.cell.doubt_error(by));
+            }
             Condition::Held => {}
         }
         let deadlock = |why: &str| {

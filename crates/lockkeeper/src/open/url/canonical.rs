@@ -85,15 +85,16 @@ mod tests {
     #[test]
     fn a_database_is_one_place_however_it_is_written() {
         let of = |url: &str| parse(url).canonical().unwrap();
-        for url in ["redis://h/3", "redis://h?db=3", "redis://H:6379/03?db=03", "redis://h/7?db=3"]
-        {
+        for url in ["redis://h/3", "redis://h?db=3", "redis://H:6379/03?db=03"] {
             assert_eq!(of(url), "redis://h:6379/3", "{url}");
         }
         for url in ["redis://h", "redis://h/", "redis://h/0", "redis://h?db=0", "redis://h/00"] {
             assert_eq!(of(url), "redis://h:6379", "{url}");
         }
         assert_eq!(of("redis+unix:///r.sock?db=0"), of("redis+unix:///r.sock"));
-        assert!(parse("redis://h/x").canonical().is_err());
+        for wrong in ["redis://h/x", "redis://h/7?db=3"] {
+            assert!(parse(wrong).canonical().is_err(), "{wrong}");
+        }
     }
 
     #[cfg(feature = "redis")]

@@ -7,9 +7,10 @@
 //! was sent after the step was noticed tells which: an older answer may have been on its way all
 //! the time.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Calendar, Drift, Kept, Leases};
+use super::{Drift, Kept, Leases};
 use crate::words::clock::{Steps, Ticks};
 use crate::words::id::LeaseId;
 
@@ -50,7 +51,8 @@ pub(super) struct Doubt {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Doubts {
     pub(super) steps: Steps,
-    pub(super) until: Calendar,
+    /// When each of them is lost: many at the same time.
+    pub(super) until: BTreeSet<(Ticks, LeaseId)>,
     /// How long a question may be under way; the next one is not sent before.
     within: Duration,
     /// When they were asked about last, and when they are next.
@@ -69,14 +71,14 @@ pub enum Question {
 
 impl Doubts {
     pub(super) fn next_timer(&self) -> Option<Ticks> {
-        let until = self.until.first()?;
-        Some(self.ask.map_or(until, |ask| ask.min(until)))
+        let (until, _) = self.until.first()?;
+        Some(self.ask.map_or(*until, |ask| ask.min(*until)))
     }
 
     pub(super) fn take_over(&mut self, now: Ticks) -> Vec<LeaseId> {
         let mut over = Vec::new();
-        while let Some(first) = self.until.0.first_entry().filter(|first| *first.key() <= now) {
-            over.extend(first.remove());
+        while self.until.first().is_some_and(|(until, _)| *until <= now) {
+            over.extend(self.until.pop_first().map(|(_, id)| id));
         }
         over
     }
@@ -106,13 +108,14 @@ impl Leases {
                 continue;
             }
             // A session's proof is a quarter of it old when it comes, and the question that brings
-            // it may have to wait for its turn.
-            let proven_after = kept.session.map_or(within, |session| within * 2 + session / 4);
+            // it may have to wait for its turn: one that came right before the step was one.
+            let proven_after =
+                kept.session.map_or(within, |session| within * 2 + session / 4 + session / 16);
             let until = asks.plus(proven_after);
             if let Some(before) = kept.doubt.replace(Doubt { until, noticed }) {
-                self.doubts.until.remove(before.until, *id);
+                self.doubts.until.remove(&(before.until, *id));
             }
-            self.doubts.until.insert(until, *id);
+            self.doubts.until.insert((until, *id));
             self.doubts.ask = Some(asks);
         }
         (self.doubts.steps, self.doubts.within) = (steps, within);
@@ -121,7 +124,7 @@ impl Leases {
     /// Takes every lease that is in doubt, if it is time to ask about them: all in one batch, and
     /// not again before that may be answered.
     pub fn take_doubtful(&mut self, now: Ticks) -> Vec<Question> {
-        if self.doubts.until.first().is_none() {
+        if self.doubts.until.is_empty() {
             self.doubts.ask = None;
         }
         if self.doubts.ask.is_none_or(|at| at > now) {
@@ -129,7 +132,7 @@ impl Leases {
         }
         self.doubts.asked = Some(now);
         self.doubts.ask = Some(now.plus(self.doubts.within));
-        let mut all: Vec<LeaseId> = self.doubts.until.0.values().flatten().copied().collect();
+        let mut all: Vec<LeaseId> = self.doubts.until.iter().map(|(_, id)| *id).collect();
         all.sort_unstable();
         let question = |id: LeaseId| {
             let kept = self.kept.get_mut(&id)?;
@@ -155,7 +158,7 @@ impl Leases {
 
     /// How many are in doubt.
     pub fn doubts(&self) -> usize {
-        self.doubts.until.0.values().map(std::collections::VecDeque::len).sum()
+        self.doubts.until.len()
     }
 
     /// The engine certainly had it at this time.
@@ -166,7 +169,7 @@ impl Leases {
             && !kept.is_doubtful(&self.doubts.steps, self.drift)
         {
             kept.doubt = None;
-            self.doubts.until.remove(doubt.until, id);
+            self.doubts.until.remove(&(doubt.until, id));
         }
     }
 }

@@ -131,6 +131,11 @@ impl Link {
                 let answered = self.finish(started, command, patience).await?;
                 Ok(Answered { resent: true, ..answered })
             }
+            // It may have been refused before its text was looked at.
+            Value::Error(_) => {
+                self.lacks(call.script);
+                Ok(answered)
+            }
             _ => Ok(answered),
         }
     }
