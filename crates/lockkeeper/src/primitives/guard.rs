@@ -19,12 +19,13 @@ use crate::words::token::Token;
 ///
 /// Dropping it releases without waiting for the answer; it never blocks, panics or spawns (R6).
 ///
-/// When the drop returns, the release is with the kernel, where the socket has room. The keeper's
-/// thread writes what the socket did not take, and on PostgreSQL every release. The end of the
-/// process, by `exit` or by a return from `main`, waits for that, and for answers to what was sent
-/// before, up to 100 ms. Nothing waits at `_exit`, abort, a signal or exec, and in a forked child
-/// the drop does nothing. None of this says that the release has arrived: only
-/// [`release`](Guard::release)`().await` knows. One that got lost leaves the lock to its lease.
+/// When the drop returns, the release is with the kernel, where the socket has room (over TLS,
+/// unless the driver uses the connection at that moment). The keeper's thread writes what the socket
+/// did not take, and on PostgreSQL every release. The end of the process, by `exit` or by a return
+/// from `main`, waits for that, and for answers to what was sent before, up to 100 ms. Nothing waits
+/// at `_exit`, abort, a signal or exec, and in a forked child the drop does nothing. None of this
+/// says that the release has arrived: only [`release`](Guard::release)`().await` knows. One that got
+/// lost leaves the lock to its lease.
 #[must_use = "the lock is given back as soon as its guard is dropped"]
 pub struct Guard {
     held: Held,
@@ -269,9 +270,10 @@ impl Held {
     ///   was set forward, by more than half of the drift allowance, and the engine has not answered
     ///   since. Mostly that is a correction, and the next renewal, which is sent at once, ends the
     ///   doubt. A machine that was restored from a checkpoint learns in no other way that it stood
-    ///   still. Without an answer within `request_timeout` the lock is lost, with the reason
-    ///   [`Lost::ClockStepped`]; until then nothing else says that it is: [`Held::is_lost`],
-    ///   [`Held::lost`] and [`Held::run`] go on.
+    ///   still. Without an answer within `request_timeout` (twice that where a question is under
+    ///   way, and where a session carries the lock a quarter of it more) the lock is lost, with the
+    ///   reason [`Lost::ClockStepped`]; until then nothing else says that it is:
+    ///   [`Held::is_lost`], [`Held::lost`] and [`Held::run`] go on.
     pub fn check(&self) -> Result<()> {
         self.0.check()
     }

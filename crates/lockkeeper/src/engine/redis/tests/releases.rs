@@ -410,16 +410,20 @@ fn say(line: &str) {
     out.flush().unwrap();
 }
 
-/// Another process, which waits at its end for as long as something is at risk.
-fn start(role: &str, at: &str) -> Child {
-    Program::new(std::env::current_exe().unwrap())
+/// Another process.
+fn program(role: &str, at: &str) -> Program {
+    let mut program = Program::new(std::env::current_exe().unwrap());
+    program
         .args(["--exact", "engine::redis::tests::releases::helper", "--nocapture"])
         .env("LOCKKEEPER_TEST_ROLE", role)
         .env("LOCKKEEPER_TEST_AT", at)
-        .env("LOCKKEEPER_TEST_WAITS_AT_EXIT", "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+        .stdout(Stdio::piped());
+    program
+}
+
+/// Another process, which waits at its end for as long as something is at risk.
+fn start(role: &str, at: &str) -> Child {
+    program(role, at).env("LOCKKEEPER_TEST_WAITS_AT_EXIT", "1").spawn().unwrap()
 }
 
 /// Reads what the process says until it says this.
@@ -455,6 +459,18 @@ fn r6_b5_what_the_socket_did_not_take_when_a_guard_was_dropped_is_written_before
     assert_eq!(child.try_wait().unwrap(), None);
     server.write_all("$1\r\nw\r\n".repeat(FILLING).as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn r6_b5_a_server_that_reads_nothing_keeps_no_process_from_ending() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut child = program("full", path.to_str().unwrap()).spawn().unwrap();
+    let server = listener.accept().unwrap();
+    hear(&mut child, "given back");
+    assert!(child.wait().unwrap().success());
+    drop(server);
 }
 
 #[test]
