@@ -20,12 +20,12 @@ use crate::words::token::Token;
 /// Dropping it releases without waiting for the answer; it never blocks, panics or spawns (R6).
 ///
 /// When the drop returns, the release is with the kernel, where the socket has room (over TLS,
-/// unless the driver uses the connection at that moment). The keeper's thread writes what the socket
-/// did not take, and on PostgreSQL every release. The end of the process, by `exit` or by a return
-/// from `main`, waits for that, and for answers to what was sent before, up to 100 ms. Nothing waits
-/// at `_exit`, abort, a signal or exec, and in a forked child the drop does nothing. None of this
-/// says that the release has arrived: only [`release`](Guard::release)`().await` knows. One that got
-/// lost leaves the lock to its lease.
+/// unless the driver uses the connection at that moment). The keeper's thread writes what the
+/// socket did not take, and on PostgreSQL every release. The end of the process, by `exit` or by a
+/// return from `main`, waits for that, and for answers to what was sent before, up to 100 ms.
+/// Nothing waits at `_exit`, abort, a signal or exec, and in a forked child the drop does nothing.
+/// None of this says that the release has arrived: only [`release`](Guard::release)`().await`
+/// knows. One that got lost leaves the lock to its lease.
 #[must_use = "the lock is given back as soon as its guard is dropped"]
 pub struct Guard {
     held: Held,
