@@ -15,6 +15,8 @@ use crate::supervise::terminal::{Terminal, width};
 use crate::text::{millis, shown, spoken};
 use crate::under::{Caution, Why};
 
+/// So much is remembered of what was said, so that it is not said again.
+const CAUTIONS_MAX: usize = 16;
 /// A terminal's line appears after so long, so that a short wait does not flicker.
 const LIVE_AFTER: Duration = Duration::from_millis(200);
 /// Without a terminal nothing is said about a shorter wait: cron mails every line.
@@ -49,6 +51,8 @@ pub struct Words {
     told: bool,
     next: Option<Moment>,
     on_terminal: bool,
+    /// What was said last of what everybody should know.
+    cautions: Vec<Caution>,
 }
 
 impl Words {
@@ -66,6 +70,7 @@ impl Words {
             told: false,
             next: None,
             on_terminal: false,
+            cautions: Vec::new(),
         }
     }
 
@@ -183,14 +188,26 @@ impl Words {
         self.note(&text);
     }
 
-    /// Something about the lock that everybody should know.
+    /// Something about the lock that everybody should know, once: each try hears of it.
     pub fn caution(&mut self, caution: &Caution) {
+        if !self.is_new(caution) {
+            return;
+        }
         let Caution { id, text } = caution;
         if self.tells_all() {
             return self.event(&Event::Warning { name: &self.name, id, text });
         }
         let name = shown(&self.name);
         self.note(&format!("{name}: warning: {}", shown(text)));
+    }
+
+    fn is_new(&mut self, caution: &Caution) -> bool {
+        let is_new = !self.cautions.contains(caution);
+        if is_new {
+            self.cautions.truncate(CAUTIONS_MAX - 1);
+            self.cautions.insert(0, caution.clone());
+        }
+        is_new
     }
 
     /// The lock is being given back, and the server lets us wait for its answer.
@@ -325,6 +342,16 @@ pub fn who(holder: &Holder) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_that_each_try_hears_is_said_once() {
+        let mut words = Words::new("job", false, false, None);
+        let caution = |n: usize| Caution { id: "member-refuses".into(), text: n.to_string() };
+        assert!(words.is_new(&caution(0)) && words.is_new(&caution(1)));
+        assert!(!words.is_new(&caution(0)) && !words.is_new(&caution(1)));
+        assert!((2..100).all(|n| words.is_new(&caution(n))));
+        assert_eq!(words.cautions.len(), CAUTIONS_MAX);
+    }
 
     #[test]
     fn what_a_server_says_during_an_outage_cannot_act_on_a_terminal() {
