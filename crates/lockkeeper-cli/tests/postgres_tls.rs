@@ -49,10 +49,13 @@ fn the_servers_certificate_is_checked_in_full_and_the_clients_is_shown() {
     }
     let port = server.port();
     let plain = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
+    let unknown = format!("&sslcert={}&sslkey={}", file("other.pem"), file("other.key"));
     let two_keys = format!("&sslcert={}", file("client.pem"));
     for (url, code, says) in [
         (of("localhost", "ca.pem", ""), 69, "certificate"),
         (of("localhost", "other.pem", &shown), 69, "certificate"),
+        // The server says so only after the handshake.
+        (of("localhost", "ca.pem", &unknown), 69, "does not accept the client certificate"),
         // The certificate is for the name, and not for the address.
         (of("127.0.0.1", "ca.pem", &shown), 69, "certificate"),
         // On the loopback nothing is encrypted unless it is asked for.

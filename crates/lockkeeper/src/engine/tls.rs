@@ -1,9 +1,9 @@
 //! TLS by rustls with ring: the system's certificates or one's own, and a certificate to show where
 //! the server wants one. The files are read again for each connection.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -41,9 +41,15 @@ pub(crate) struct Files {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// Whether a server was trusted before, and we by it.
+/// The servers that answered over TLS before, by address: they were trusted, and we by them.
 #[derive(Clone, Debug, Default)]
-struct Before(Arc<AtomicBool>);
+struct Before(Arc<Mutex<BTreeSet<String>>>);
+
+impl Before {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl PartialEq for Before {
     fn eq(&self, _: &Self) -> bool {
@@ -124,11 +130,57 @@ impl Tls {
         Self { files, server_name, config, before: Before::default() }
     }
 
-    /// The same for another server, whose trust says nothing about the first.
-    #[cfg(feature = "redlock")]
-    pub(crate) fn of_another_server(&self) -> Self {
-        Self { before: Before::default(), ..self.clone() }
+    /// The server at this address answered what it was told over TLS. That the handshake ended says
+    /// less: TLS 1.3 tells only afterwards whether our certificate is accepted.
+    pub(crate) fn accepted(&self, at: &str) {
+        let mut before = self.before.lock();
+        if !before.contains(at) {
+            before.insert(at.to_owned());
+        }
     }
+
+    /// What to tell of a refusal by, or of, the server at this address. Where there was trust
+    /// before it is waited for: certificates are changed on one side after the other.
+    fn refused(&self, at: &str, text: String) -> Error {
+        let error = Error::new(ErrorKind::Refused, text);
+        if self.before.lock().contains(at) { error.waited_out() } else { error }
+    }
+
+    /// What an error of a connection means if it is the server's alert about our certificate.
+    fn alert(&self, at: &str, error: &str) -> Option<Error> {
+        let (_, alert) = error.split_once("received fatal alert: ")?;
+        let end = alert.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(alert.len());
+        let alert = alert.get(..end)?;
+        let (_, advice) = ALERTS.iter().find(|(known, _)| *known == alert)?;
+        let text = if self.files.certificate.is_none() {
+            format!(
+                "the server at {at} wants a client certificate: name it with tls_cert=FILE and \
+                 tls_key=FILE"
+            )
+        } else {
+            format!("the server at {at} does not accept the client certificate ({alert}): {advice}")
+        };
+        Some(self.refused(at, text))
+    }
+}
+
+/// The alerts of a server that are about the certificate of its client, and what to do.
+const ALERTS: [(&str, &str); 8] = [
+    ("AccessDenied", "let the server admit the one in tls_cert=FILE, or name another one"),
+    ("BadCertificate", SIGNED),
+    ("CertificateExpired", "renew the one in tls_cert=FILE, or set the clocks right"),
+    ("CertificateRequired", SIGNED),
+    ("CertificateRevoked", "renew the one in tls_cert=FILE"),
+    ("CertificateUnknown", SIGNED),
+    ("UnknownCA", SIGNED),
+    ("UnsupportedCertificate", SIGNED),
+];
+const SIGNED: &str = "name one in tls_cert=FILE that an authority of the server has signed";
+
+/// What an error of a connection over TLS to the server at this address means: that our certificate
+/// is refused where the server said so. It may say so after the handshake.
+pub(crate) fn or_refusal(tls: Option<&Tls>, at: &str, error: Error) -> Error {
+    tls.and_then(|tls| tls.alert(at, error.message())).unwrap_or(error)
 }
 
 fn wrong(message: String) -> Error {
@@ -139,30 +191,9 @@ fn wrong(message: String) -> Error {
 /// what to do where it speaks none.
 ///
 /// # Errors
-/// A file that cannot be read, or a server that cannot be trusted or speaks no TLS. A refusal where
-/// there was trust before is waited for: certificates are changed on one side after the other.
+/// A file that cannot be read, or a server that cannot be trusted, does not trust us, or speaks no
+/// TLS.
 pub(crate) async fn shake_hands(
-    tls: &Tls,
-    host: &str,
-    at: &str,
-    hint: &str,
-    stream: TcpStream,
-    until: Instant,
-) -> Result<TlsStream<TcpStream>> {
-    let shaken = shake(tls, host, at, hint, stream, until).await;
-    match &shaken {
-        Ok(_) => tls.before.0.store(true, Ordering::Relaxed),
-        Err(error)
-            if error.kind() == ErrorKind::Refused && tls.before.0.load(Ordering::Relaxed) =>
-        {
-            return shaken.map_err(Error::waited_out);
-        }
-        Err(_) => {}
-    }
-    shaken
-}
-
-async fn shake(
     tls: &Tls,
     host: &str,
     at: &str,
@@ -182,22 +213,15 @@ async fn shake(
             let text = format!("the server at {at} does not speak TLS on this port: {hint}{full}");
             return Error::new(ErrorKind::Unreachable, text).temporary(false);
         }
-        if tls.files.certificate.is_none()
-            && text.contains("fatal alert")
-            && text.contains("Certificate")
-        {
-            let text = format!(
-                "the server at {at} wants a client certificate: name it with tls_cert=FILE and \
-                 tls_key=FILE"
-            );
-            return Error::new(ErrorKind::Refused, text);
+        if let Some(refused) = tls.alert(at, &text) {
+            return refused;
         }
         if text.contains("certificate") {
             let what_to_do = advice(&text, tls.files.ca.is_some());
             let text = format!(
                 "the certificate of the server at {at} is not accepted: {text}; {what_to_do}"
             );
-            return Error::new(ErrorKind::Refused, text);
+            return tls.refused(at, text);
         }
         Error::new(
             ErrorKind::Unreachable,

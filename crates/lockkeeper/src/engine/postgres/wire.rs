@@ -61,7 +61,13 @@ pub(super) async fn dial(
         }
         _ => {}
     }
-    dialled.map_err(|error| errors::dial(options, &at, &error))
+    let tls = options.tls.as_ref();
+    if let (Ok(_), Some(tls)) = (&dialled, tls) {
+        tls.accepted(&at);
+    }
+    dialled.map_err(|error| {
+        errors::libpq(tls::or_refusal(tls, &at, errors::dial(options, &at, &error)))
+    })
 }
 
 async fn open(

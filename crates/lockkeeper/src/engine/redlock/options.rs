@@ -130,8 +130,7 @@ impl RedlockOptions {
         // What one of them refuses says nothing about the others.
         let member = |address| {
             let password = one.password.as_ref().map(Password::of_another_server);
-            let tls = one.tls.as_ref().map(Tls::of_another_server);
-            Arc::new(RedisOptions { address, password, tls, ..one.clone() })
+            Arc::new(RedisOptions { address, password, ..one.clone() })
         };
         Ok(Self {
             members: addresses.into_iter().map(member).collect(),

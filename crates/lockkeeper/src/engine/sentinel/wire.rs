@@ -19,7 +19,7 @@ use crate::engine::redis::errors::is_about_password;
 use crate::engine::redis::options::Address;
 use crate::engine::redis::refusal::{Refusal, Stage};
 use crate::engine::stream::Stream;
-use crate::engine::tls::shake_hands;
+use crate::engine::tls::{or_refusal, shake_hands};
 use crate::words::clock::Clock;
 use crate::words::error::{Error, Result};
 
@@ -230,8 +230,13 @@ impl Node {
         let subscribe = Command::new(["SUBSCRIBE", CHANNEL]);
         // One by one: a Sentinel that is full gives one answer to both, and closes.
         for answer in pipe.send(&[hello, subscribe]) {
-            let answer = &self.answer(answer).await?;
             let (password, at) = (options.password.as_ref().zip(login), self.at.to_string());
+            let tls = options.master.tls.as_ref();
+            let answer = self.answer(answer).await;
+            let answer = &answer.map_err(|error| or_refusal(tls, &at, error))?;
+            if let Some(tls) = tls {
+                tls.accepted(&at);
+            }
             if let Value::Error(text) = answer {
                 let why = errors::said(&self.at, login.is_some(), text);
                 return Err(match password.filter(|_| is_about_password(text)) {

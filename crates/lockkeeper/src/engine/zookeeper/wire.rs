@@ -14,7 +14,7 @@ use super::errors;
 use super::proto::{Connected, ReplyHeader, SessionKey, write_connect};
 use crate::engine::dial::connect;
 use crate::engine::stream::{Reader, Stream, Writer};
-use crate::engine::tls::{Tls, shake_hands};
+use crate::engine::tls::{Tls, or_refusal, shake_hands};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
 
@@ -57,10 +57,11 @@ pub(super) async fn dial(
         Ok(tcp) => tcp,
         Err(error) => return Err(broken(server, tls, until, error).await),
     };
+    let at = format!("{}:{}", server.0, server.1);
     let stream = match tls {
         None => Stream::Tcp(tcp),
         Some(tls) => {
-            let (host, at) = (&server.0, format!("{}:{}", server.0, server.1));
+            let host = &server.0;
             Stream::Tls(Box::new(
                 shake_hands(
                     tls,
@@ -103,6 +104,9 @@ pub(super) async fn dial(
         Ok(body) => body,
         Err(error) => return Err(broken(server, tls, until, error).await),
     };
+    if let Some(tls) = tls {
+        tls.accepted(&at);
+    }
     let answer = Connected::read(&body).map_err(|_| unreachable(garbled()))?;
     if answer.read_only {
         return Err(Error::new(ErrorKind::Unreachable, READ_ONLY));
@@ -123,14 +127,7 @@ async fn broken(
     {
         return why;
     }
-    if tls.is_some_and(|tls| tls.files.certificate.is_none())
-        && error.to_string().to_lowercase().contains("certificate")
-    {
-        let text = "the server wants a client certificate: name it with tls_cert=FILE and \
-                    tls_key=FILE";
-        return Error::new(ErrorKind::Refused, text);
-    }
-    unreachable(error)
+    or_refusal(tls, &format!("{}:{}", server.0, server.1), unreachable(error))
 }
 
 /// Whether the other side ended a connection.

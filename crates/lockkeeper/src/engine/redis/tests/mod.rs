@@ -25,6 +25,7 @@ mod shared;
 mod slots;
 mod standing_back;
 pub(in crate::engine) mod support;
+mod tls;
 mod watch;
 
 use lockkeeper_lab::engines::redis::server;

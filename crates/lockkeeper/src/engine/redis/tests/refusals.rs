@@ -5,11 +5,10 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use super::super::options::{Address, RedisOptions, Tls};
+use super::super::options::{Address, RedisOptions};
 use super::server::RedisServer;
 use super::support::{Process, number, options};
 use crate::engine::password::Password;
-use crate::engine::tls::Files;
 use crate::engine::{Attempt, Change, End, Query, Renewal, Standing, WatchId};
 use crate::open::url::Secret;
 use crate::words::claim::Mode;
@@ -17,7 +16,7 @@ use crate::words::error::{Error, ErrorKind};
 use crate::words::guarantee::{Class, Expiry};
 use crate::words::name::{Kind, Name};
 
-fn refused(options: RedisOptions) -> Error {
+pub(super) fn refused(options: RedisOptions) -> Error {
     match Process::try_with(options) {
         Ok(_) => panic!("the server was accepted"),
         Err(error) => error,
@@ -407,77 +406,6 @@ fn a_unix_socket_and_a_database_number() {
     options.db = 0;
     Process::with(options).take("a", Mode::Exclusive);
     assert!(matches!(process.release(held.id), End::Freed));
-}
-
-#[test]
-fn tls_is_spoken_and_a_mismatch_is_named() {
-    let plain = RedisServer::start();
-    let certificates = lockkeeper_lab::servers::certificates::make(plain.dir());
-    let file = |name: &str| certificates.join(name);
-    let text = |name: &str| file(name).to_string_lossy().into_owned();
-    let port = lockkeeper_lab::servers::free_port();
-    let server = RedisServer::start_with(&[
-        "--tls-port",
-        &port.to_string(),
-        "--tls-cert-file",
-        &text("server.pem"),
-        "--tls-key-file",
-        &text("server.key"),
-        "--tls-ca-cert-file",
-        &text("ca.pem"),
-        "--tls-auth-clients",
-        "yes",
-    ]);
-    let mut tls = options(port);
-    tls.address = Address::Tcp("localhost".into(), port);
-    let certificate = Some((file("client.pem"), file("client.key")));
-    tls.tls =
-        Some(Tls::new(Files { ca: Some(file("ca.pem")), certificate: certificate.clone() }, None));
-    let process = Process::with(tls.clone());
-    let (held, _) = process.take("a", Mode::Exclusive);
-    let waiting = process.queue("a", Mode::Exclusive);
-    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
-    process.release(held.id);
-    process.granted(waiting.id);
-    let many: Vec<_> =
-        (0..50).map(|n| process.take(&format!("n{n}"), Mode::Exclusive).0.id).collect();
-    assert!(
-        process
-            .wait(process.engine.release(&many, None))
-            .ends
-            .iter()
-            .all(|e| matches!(e, End::Freed))
-    );
-    // Each of the ways to get it wrong.
-    let mut to_plain = tls.clone();
-    to_plain.address = Address::Tcp("localhost".into(), plain.port());
-    to_plain.connect_timeout = Duration::from_millis(500);
-    let error = refused(to_plain);
-    assert!(
-        error.kind() == ErrorKind::Unreachable && error.message().contains("does not speak TLS"),
-        "{error}"
-    );
-    let error = refused(options(port));
-    assert!(
-        error.kind() == ErrorKind::Unreachable && error.message().contains("rediss://"),
-        "{error}"
-    );
-    let mut untrusted = tls.clone();
-    untrusted.tls = Some(Tls::new(Files { ca: Some(file("other.pem")), certificate }, None));
-    let error = refused(untrusted);
-    assert!(
-        error.kind() == ErrorKind::Refused && error.message().contains("certificate"),
-        "{error}"
-    );
-    let mut anonymous = tls.clone();
-    anonymous.tls = Some(Tls::new(Files { ca: Some(file("ca.pem")), certificate: None }, None));
-    let error = refused(anonymous);
-    assert!(error.message().contains("tls_cert"), "{error}");
-    // What openssl req -x509 makes, and who trusts it already is told what else to do (B13).
-    let (pem, key) = (text("ca.pem"), text("ca.key"));
-    server.command(&["CONFIG", "SET", "tls-cert-file", &pem, "tls-key-file", &key]);
-    let error = refused(tls.clone());
-    assert!(error.message().contains("CA:FALSE") && !error.message().contains("tls_ca"), "{error}");
 }
 
 #[test]

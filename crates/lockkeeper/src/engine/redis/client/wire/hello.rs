@@ -9,32 +9,26 @@ use super::super::resp::{Command, Value};
 use super::super::script::Which;
 use super::{Link, Tracking};
 use crate::engine::password::Login;
+use crate::engine::tls::or_refusal;
 use crate::words::clock::unix_us;
 use crate::words::error::{Error, Result};
 
 impl Link {
     /// A connection that ended before the server said anything.
-    pub(super) fn no_welcome(&self, why: &str) -> Error {
+    fn no_welcome(&self, server: &str, why: &str) -> Error {
         let at = &self.options.address;
-        if why.contains("CertificateRequired") {
-            let text = format!(
-                "the server at {at} wants a client certificate: name it with tls_cert=FILE and \
-                 tls_key=FILE"
-            );
-            return Error::new(crate::words::error::ErrorKind::Refused, text);
-        }
         // A TLS alert, or the end of the connection: that is how a TLS port takes a plain greeting.
         let tls_port = self.options.tls.is_none()
             && (why.contains("\\u{15}")
                 || ["closed the connection", "reset by peer"].iter().any(|end| why.contains(end)));
         if tls_port {
             let tls = self.options.spelling.tls;
-            errors::unreachable(at, format_args!("{why}; if it wants TLS, {tls}"))
-        } else {
-            // Another program will not become a server by itself.
-            let another = why.contains("does not speak the Redis protocol");
-            errors::unreachable(at, why).temporary(!another)
+            return errors::unreachable(at, format_args!("{why}; if it wants TLS, {tls}"));
         }
+        // Another program will not become a server by itself.
+        let another = why.contains("does not speak the Redis protocol");
+        let error = errors::unreachable(at, why).temporary(!another);
+        or_refusal(self.options.tls.as_ref(), server, error)
     }
 
     /// What a server's error to the first command means.
@@ -109,10 +103,13 @@ impl Link {
                 Ok(Err(
                     Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why),
                 )) => {
-                    return Err(self.no_welcome(&why));
+                    return Err(self.no_welcome(server, &why));
                 }
-                Err(_) => return Err(self.no_welcome("the connection ended")),
+                Err(_) => return Err(self.no_welcome(server, "the connection ended")),
             };
+            if let Some(tls) = &options.tls {
+                tls.accepted(server);
+            }
             match value {
                 Value::Error(text) if at == 0 => return Err(self.no_entry(server, login, &text)),
                 Value::Error(text) if at < required => {
