@@ -107,10 +107,14 @@ fn is_certain(severity: Option<Severity>, code: &SqlState) -> bool {
     !ends && !code.code().starts_with("57P") && !code.code().starts_with("08")
 }
 
-/// Whether a dial was refused for its password.
+/// Whether a dial was refused for its password. A user that does not exist or may not log in, and
+/// what pg_hba.conf does not admit, has 28000, and so has a password that LDAP or PAM refused: that
+/// comes from another place of the server.
 pub(super) fn is_about_password(error: &tokio_postgres::Error) -> bool {
-    let codes = [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION];
-    error.code().is_some_and(|code| codes.contains(code))
+    let Some(error) = error.as_db_error() else { return false };
+    *error.code() == SqlState::INVALID_PASSWORD
+        || *error.code() == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
+            && error.routine() == Some("auth_failed")
 }
 
 /// What a dial that failed means.

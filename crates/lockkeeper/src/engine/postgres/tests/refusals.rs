@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
 
-use super::{claim, engine, open};
-use crate::engine::Attempt;
+use super::super::options::PostgresOptions;
+use super::super::wire::dial;
+use super::{TTL, claim, engine, open};
 use crate::engine::dial::names;
 use crate::engine::redis::tests::support::{granted, until};
+use crate::engine::{Attempt, Common};
+use crate::open::url::EngineUrl;
 use crate::words::claim::Mode;
-use crate::words::error::ErrorKind;
+use crate::words::error::{ErrorKind, Result};
 
 #[test]
 fn a_host_that_is_silent_does_not_keep_the_next_one_from_being_tried() {
@@ -70,6 +73,54 @@ fn b7_a_server_that_is_full_says_so_and_that_is_a_refusal() {
     drop(full);
     let layout = "layout=session";
     until("it has room", || open(&format!("postgres://guest@{at}/postgres?{layout}")).is_ok());
+}
+
+/// As a role with a password.
+fn app(server: &PostgresServer) -> PostgresOptions {
+    let url = format!("postgres://app:sesame@127.0.0.1:{}/postgres", server.port());
+    PostgresOptions::take(&mut EngineUrl::parse(&url).unwrap(), &Common::new(TTL, 100)).unwrap()
+}
+
+async fn dials(options: &PostgresOptions) -> Result<()> {
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    dial(options, &options.addresses[0], "test", until).await.map(drop)
+}
+
+#[tokio::test]
+async fn b2_a_role_that_may_not_log_in_is_no_wrong_password_and_is_dialled_again_at_once() {
+    let server = PostgresServer::start();
+    server.sql("CREATE ROLE app LOGIN PASSWORD 'sesame'");
+    let app = app(&server);
+    dials(&app).await.unwrap();
+    server.sql("ALTER ROLE app NOLOGIN");
+    for _ in 0..2 {
+        let error = dials(&app).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.message().contains("not permitted to log in"), "{error}");
+    }
+    server.sql("ALTER ROLE app LOGIN");
+    dials(&app).await.expect("it may again");
+}
+
+/// The server has no code of its own for that.
+#[tokio::test]
+async fn b2_a_password_that_ldap_refused_is_not_sent_again_at_once() {
+    let server = PostgresServer::start();
+    server.sql("CREATE ROLE app LOGIN");
+    let asks = "local all all trust\nhost all all 127.0.0.1/32 ldap ldapserver=127.0.0.1 \
+                ldapport=1 ldapprefix=cn=\n";
+    std::fs::write(server.dir().join("data/pg_hba.conf"), asks).unwrap();
+    server.sql("SELECT pg_reload_conf()");
+    let refused = || server.log().matches("LDAP authentication failed").count();
+    let began = std::time::Instant::now();
+    while dials(&app(&server)).await.is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not asked");
+    }
+    let (app, before) = (app(&server), refused());
+    for _ in 0..3 {
+        assert_eq!(dials(&app).await.unwrap_err().kind(), ErrorKind::Refused);
+    }
+    assert_eq!(refused() - before, 1);
 }
 
 /// A connection of this role, for as long as it lives.
