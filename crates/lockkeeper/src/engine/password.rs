@@ -2,9 +2,10 @@
 //! server refuses it.
 //!
 //! Whoever tries a wrong password again and again locks an account. So a server that refused one is
-//! dialled again when the file has another, and else every 30 seconds. Where the file's content was
-//! refused and another one was accepted before, that one is tried, too: the file may be
-//! half written, or the server not changed yet.
+//! dialled again when the file has another, and else every 30 seconds; but once after 5 seconds if
+//! that password was accepted before: the server may have started again without its users, and be
+//! given them. Where the file's content was refused and another one was accepted before, that one
+//! is tried, too: the file may be half written, or the server not changed yet.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +23,9 @@ use crate::words::error::{Error, ErrorKind, Result};
 
 /// When a password that was refused is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
+
+/// The same, once, of one that was accepted before: early enough for a hold of 30 seconds.
+const EARLY: Duration = Duration::from_secs(5);
 
 /// How often it is looked meanwhile whether there is another one, unless leases are short.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -55,6 +59,8 @@ struct Known {
 struct Refused {
     password: Secret,
     at: Instant,
+    /// When it is tried again.
+    again: Duration,
     before: Before,
     why: Error,
 }
@@ -68,6 +74,8 @@ enum Before {
     Refused,
     /// And that one was refused again.
     Both,
+    /// So it was, and again after its time: the older one has its turn, too, and no more.
+    Again,
 }
 
 /// The password of one dial.
@@ -83,11 +91,11 @@ impl Known {
     fn login(&self, server: &str, password: &Secret, now: Instant) -> Option<Login> {
         let this = || Login { password: password.clone(), before: false };
         let Some(refused) = self.refused.get(server) else { return Some(this()) };
-        if refused.password != *password || now.duration_since(refused.at) >= AGAIN {
+        if refused.password != *password || now.duration_since(refused.at) >= refused.again {
             return Some(this());
         }
         match refused.before {
-            Before::Untried | Before::Taken => {}
+            Before::Untried | Before::Taken | Before::Again => {}
             Before::Refused => return Some(this()),
             Before::Both => return None,
         }
@@ -109,22 +117,40 @@ impl Known {
 
     fn refused(&mut self, server: &str, login: &Login, why: Error, now: Instant) {
         // What is older keeps nobody from dialling: so there are as many as were dialled just now.
-        self.refused.retain(|at, refused| at == server || now.duration_since(refused.at) < AGAIN);
+        let lasts = |refused: &Refused| now.duration_since(refused.at) < AGAIN * 2;
+        self.refused.retain(|at, refused| at == server || lasts(refused));
         let known = self.refused.get_mut(server);
         if login.before {
-            if let Some(refused) = known
-                && matches!(refused.before, Before::Untried | Before::Taken)
-            {
-                refused.before = Before::Refused;
+            if let Some(refused) = known {
+                refused.before = match refused.before {
+                    Before::Untried | Before::Taken => Before::Refused,
+                    Before::Again => Before::Both,
+                    before => before,
+                };
             }
             return;
         }
-        let before = match known.map_or(Before::Untried, |refused| refused.before) {
-            Before::Refused | Before::Both => Before::Both,
-            before => before,
+        let same = known.as_ref().is_some_and(|refused| refused.password == login.password);
+        let before = match known {
+            None => Before::Untried,
+            Some(known) => match known.before {
+                Before::Refused | Before::Both if now.duration_since(known.at) >= AGAIN => {
+                    Before::Again
+                }
+                Before::Refused | Before::Both => Before::Both,
+                before => before,
+            },
         };
-        let refused = Refused { password: login.password.clone(), at: now, before, why };
+        let was_accepted = self.accepted.iter().flatten().any(|taken| *taken == login.password);
+        let again = if was_accepted && !same { EARLY } else { AGAIN };
+        let refused = Refused { password: login.password.clone(), at: now, again, before, why };
         self.refused.insert(server.to_owned(), refused);
+    }
+
+    /// Whether this server refused one just now.
+    fn refuses(&self, server: &str, now: Instant) -> bool {
+        let refused = self.refused.get(server);
+        refused.is_some_and(|refused| now.duration_since(refused.at) < AGAIN)
     }
 }
 
@@ -221,11 +247,12 @@ impl Password {
         why
     }
 
-    /// How long to wait before the next dial, which would come after `pause`. While one is refused
-    /// that dial looks into the file, and nothing is sent before it has another one: often enough
-    /// that a hold with this lease lives through it.
-    pub(crate) fn pause(&self, pause: Duration, ttl: Duration) -> Duration {
-        if self.known().refused.is_empty() { pause } else { pause.min(look_every(ttl)) }
+    /// How long to wait before this server is dialled again, which would be after `pause`. While it
+    /// refuses, that dial looks into the file, and nothing is sent before that has another one:
+    /// often enough that a hold with this lease lives through it.
+    pub(crate) fn pause(&self, server: &str, pause: Duration, ttl: Duration) -> Duration {
+        let refuses = self.known().refuses(server, Instant::now());
+        if refuses { pause.min(look_every(ttl)) } else { pause }
     }
 }
 

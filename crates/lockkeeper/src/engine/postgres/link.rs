@@ -150,7 +150,9 @@ impl<S: Ready> Link<S> {
                     Ok(Ok(driver)) => break driver,
                     Ok(Err(_)) => {
                         if let Some(password) = &self.options.password {
-                            pause = password.pause(pause, self.options.ttl);
+                            for at in &self.options.addresses {
+                                pause = password.pause(&at.to_string(), pause, self.options.ttl);
+                            }
                         }
                         if either(sleep(pause), closed.as_mut()).await.is_err() {
                             return;

@@ -110,13 +110,17 @@ async fn ask_time(pipe: &Pipe, options: &RedisOptions, login: Option<Login>) -> 
     }
     // Two messages: greeting takes longer than reading a clock.
     let greeted = answer(pipe, hello).await;
-    if let Some((password, login)) = options.password.as_ref().zip(login.as_ref())
-        && let Err(why) = &greeted
-        && server_errors::is_about_password(why.message())
-    {
-        // Nobody dials it again before there is another password.
-        let why = server_errors::server(options, "HELLO", why.message());
-        _ = password.refused(&options.address.to_string(), login, why);
+    if let Some((password, login)) = options.password.as_ref().zip(login.as_ref()) {
+        let at = options.address.to_string();
+        match &greeted {
+            Ok(_) => password.accepted(&at, login),
+            // Nobody dials it again before there is another password.
+            Err(why) if server_errors::is_about_password(why.message()) => {
+                let why = server_errors::server(options, "HELLO", why.message());
+                _ = password.refused(&at, login, why);
+            }
+            Err(_) => {}
+        }
     }
     greeted?;
     let asked_us = unix_us();

@@ -148,7 +148,7 @@ impl Node {
             self.failed(Stage::Greeting, &why, clock);
             self.state.send_replace(State::Down(why));
             if let Some(password) = &options.password {
-                wait = password.pause(wait, options.master.ttl);
+                wait = password.pause(&self.at.to_string(), wait, options.master.ttl);
             }
             sleep(wait).await;
             wait = (wait * 2).min(BACK_OFF.1);

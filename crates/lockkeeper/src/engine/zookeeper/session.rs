@@ -372,7 +372,7 @@ async fn connect(
         shared.lock_as(Role::Driver).failed(at, failed);
         let mut pause = round.pause();
         if let Some(more) = more_auth {
-            pause = more.pause(pause, timeout);
+            pause = more.pause(ENSEMBLE, pause, timeout);
         }
         tokio::time::sleep(pause).await;
     }

@@ -53,8 +53,9 @@ pub(in crate::engine) async fn open(
         return Ok(Dialled { stream, at: None, login });
     };
     let at = resolve.resolve().await?;
-    let login = login(&at, options, until).await?;
+    // Also where it is not dialled yet for its last answer: a master that moves ends that.
     dials(&at);
+    let login = login(&at, options, until).await?;
     #[cfg(feature = "sentinel")]
     if let Address::Service(service) = &options.address {
         service.dialled(&at);

@@ -378,7 +378,9 @@ impl Link {
             // A little chance, so that a fleet does not come back in step.
             let jitter = ClaimId::fresh().0 as u64 % 1000;
             if let Some(password) = &self.options.password {
-                wait = password.pause(wait, self.options.ttl);
+                let dialled = self.lock().dialled.clone();
+                let server = dialled.as_ref().unwrap_or(&self.options.address).to_string();
+                wait = password.pause(&server, wait, self.options.ttl);
             }
             let until = Instant::now() + wait.mul_f64(0.75 + jitter as f64 / 2000.0);
             let asleep = pin!(sleep_until(until));
