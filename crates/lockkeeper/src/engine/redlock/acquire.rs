@@ -93,11 +93,13 @@ pub(super) struct Stepped {
 impl Quorum {
     pub(super) fn ask(self: &Arc<Self>, claim: &Claim, how: Line) -> Answer<Attempt> {
         // The others would grant it, and whoever knows that layout may have it.
-        let entered = self.newer().map_or(Ok(()), Err).and_then(|()| self.enter(claim, how));
-        if let Err(error) = entered {
-            return Answer::Now(Attempt::Failed(error));
+        if let Some(newer) = self.newer() {
+            return Answer::Now(Attempt::Failed(newer));
         }
-        self.ask_again(claim.id)
+        match self.enter(claim, how) {
+            Ok(()) => self.ask_again(claim.id),
+            Err(refused) => Answer::Now(refused),
+        }
     }
 
     /// Asks for a claim that is known.
@@ -123,7 +125,20 @@ impl Quorum {
     }
 
     /// Knows a claim from here on, and until when its caller waits.
-    pub(super) fn enter(&self, claim: &Claim, how: Line) -> Result<()> {
+    pub(super) fn enter(&self, claim: &Claim, how: Line) -> Result<(), Attempt> {
+        self.accepts(claim).map_err(Attempt::Failed)?;
+        let mut state = self.state();
+        // Whoever gives it back would give back what it is granted now.
+        if state.claims.get(&claim.id).is_some_and(|entry| entry.leaving) {
+            return Err(Attempt::Unknown(errors::leaving()));
+        }
+        let entry = state.claims.entry(claim.id).or_insert_with(|| self.new_entry(claim, how));
+        entry.claim.give_up = claim.give_up;
+        Ok(())
+    }
+
+    /// Whether quorums are made for such a claim.
+    fn accepts(&self, claim: &Claim) -> Result<()> {
         let plain = self.options.plain.as_ref().map(Plain::layout);
         match (claim.kind, claim.mode) {
             (Kind::Lock, Mode::Exclusive) => {}
@@ -137,55 +152,55 @@ impl Quorum {
         if claim.ttl > self.options.max_ttl {
             return Err(errors::too_long(claim.ttl, &self.options));
         }
-        let mut state = self.state();
-        let entry = state.claims.entry(claim.id).or_insert_with(|| {
-            let rules = Rules {
-                members: self.members.len(),
-                ttl: claim.ttl,
-                drift: self.options.drift,
-                patience: self.options.server_timeout(claim.ttl),
-                long_patience: self.options.request_timeout,
-                names_giver: plain.is_none(),
-                stands: self.stands() && how != Line::Try,
-            };
-            Entry {
-                how,
-                keys: match &self.options.plain {
-                    Some(plain) => plain.keys(&claim.name),
-                    None => [
-                        self.keys.record(&claim.name),
-                        self.keys.last(&claim.name),
-                        self.keys.member(),
-                        self.keys.readers(&claim.name),
-                    ],
-                },
-                channel: match &self.options.plain {
-                    Some(plain) => plain.word_for(&claim.name, claim.id).unwrap_or_default(),
-                    None => self.keys.channel(&claim.name),
-                },
-                who: who_word(&claim.who, claim.value.as_deref()),
-                machine: Recipe::new(self.known_as(claim.id), rules, how == Line::Try),
-                claim: claim.clone(),
-                leaving: false,
-                lingers: false,
-                listening: false,
-                waiting: false,
-                keeps: false,
-                woken: false,
-                told_at: <(Ticks, Place)>::default(),
-                behind: None,
-                told: (None, Members::default()),
-                others: BTreeMap::new(),
-                seen: BTreeMap::new(),
-                stranger: false,
-                errors: BTreeMap::new(),
-                doubts: BTreeMap::new(),
-                in_flight: 0,
-                heard_by: 0,
-            }
-        });
-        entry.claim.give_up = claim.give_up;
         Ok(())
+    }
+
+    fn new_entry(&self, claim: &Claim, how: Line) -> Entry {
+        let plain = self.options.plain.as_ref();
+        let rules = Rules {
+            members: self.members.len(),
+            ttl: claim.ttl,
+            drift: self.options.drift,
+            patience: self.options.server_timeout(claim.ttl),
+            long_patience: self.options.request_timeout,
+            names_giver: plain.is_none(),
+            stands: self.stands() && how != Line::Try,
+        };
+        Entry {
+            how,
+            keys: match plain {
+                Some(plain) => plain.keys(&claim.name),
+                None => [
+                    self.keys.record(&claim.name),
+                    self.keys.last(&claim.name),
+                    self.keys.member(),
+                    self.keys.readers(&claim.name),
+                ],
+            },
+            channel: match plain {
+                Some(plain) => plain.word_for(&claim.name, claim.id).unwrap_or_default(),
+                None => self.keys.channel(&claim.name),
+            },
+            who: who_word(&claim.who, claim.value.as_deref()),
+            machine: Recipe::new(self.known_as(claim.id), rules, how == Line::Try),
+            claim: claim.clone(),
+            leaving: false,
+            lingers: false,
+            listening: false,
+            waiting: false,
+            keeps: false,
+            woken: false,
+            told_at: <(Ticks, Place)>::default(),
+            behind: None,
+            told: (None, Members::default()),
+            others: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            stranger: false,
+            errors: BTreeMap::new(),
+            doubts: BTreeMap::new(),
+            in_flight: 0,
+            heard_by: 0,
+        }
     }
 
     /// Whether members tell of keys that were read, in place of who gave back.
@@ -395,9 +410,12 @@ impl Quorum {
     /// What a claim is told that too few members answered.
     fn no_majority(self: &Arc<Self>, id: ClaimId) -> Attempt {
         let error = self.why_too_few(id);
-        // Members that refuse to extend a hold say nothing about whose it is: it stays.
-        let holds = self.state().claims.get(&id).is_some_and(|entry| entry.machine.is_held());
-        if holds || error.kind() == ErrorKind::Unreachable {
+        // Members that refuse to extend a hold say nothing about whose it is: it stays. And what
+        // passes is asked for again under the same id.
+        let stays = self.state().claims.get(&id).is_some_and(|entry| {
+            entry.machine.is_held() || error.is_outage() && entry.how != Line::Try
+        });
+        if stays || error.kind() == ErrorKind::Unreachable {
             return Attempt::Unknown(error);
         }
         self.retire(id);

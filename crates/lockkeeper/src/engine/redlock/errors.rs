@@ -30,6 +30,11 @@ pub(super) fn no_mode(mode: Mode, plain: Option<&str>) -> Error {
     unsupported(&format!("{} mode", mode.as_str()))
 }
 
+/// A claim that is asked for while what is left of it is given back.
+pub(super) fn leaving() -> Error {
+    Error::new(ErrorKind::Unknown, "what is left of an earlier attempt is being given back")
+}
+
 /// A lease that is longer than what members wait after their start.
 pub(super) fn too_long(ttl: Duration, options: &RedlockOptions) -> Error {
     let text = format!(

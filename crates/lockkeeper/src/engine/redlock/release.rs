@@ -135,8 +135,8 @@ impl Quorum {
         if !waited_for || self.stands() {
             return self.ask(&claim, Line::Join).get().await;
         }
-        if let Err(error) = self.enter(&claim, Line::Join) {
-            return Attempt::Failed(error);
+        if let Err(refused) = self.enter(&claim, Line::Join) {
+            return refused;
         }
         let ask_at = self.stand_back(&claim, hold);
         if !self.tracks() {
@@ -181,12 +181,17 @@ impl Quorum {
             for member in suspects {
                 let _ = self.step(id, Step::Suspect { member });
             }
-            if !self.is_asked(id) {
+            if !self.is_asked(id) && !self.is_held(id) {
                 let stepped = self.step(id, Step::Leave { now: self.context.clock.now() });
                 self.follow_rest(id, stepped.flights);
             }
         }
         self.state().claims.remove(&id);
+    }
+
+    /// Whether it is somebody's: a hold is given back by whoever has it, and by nobody else.
+    fn is_held(&self, id: ClaimId) -> bool {
+        self.state().claims.get(&id).is_some_and(|entry| entry.machine.is_held())
     }
 
     /// Whether an answer about it is on its way.

@@ -1,9 +1,12 @@
 //! A minority that refuses: it does not count, is named once, and stops nobody.
 
+use std::time::{Duration, Instant};
+
 use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::proxy::{Fault, Way};
 
 use super::refusals::answering;
-use super::support::{KEY, Quorum, TTL, claim, open};
+use super::support::{KEY, Proxied, Quorum, TTL, claim, open};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, End, Renewal};
 use crate::words::claim::Claim;
@@ -238,4 +241,87 @@ fn r17_one_member_of_a_newer_layout_stops_who_does_not_know_it_and_is_named_with
     });
     quorum.0[1].command(&["HSET", KEY, "layout", "2"]);
     until("it goes on", || matches!(process.attempt(&claim(&process, "c")), Attempt::Granted(_)));
+}
+
+/// The second and the third member end all connections and take no more, until they are told to.
+fn full(quorum: &Quorum, process: &Process) -> impl FnOnce() + use<> {
+    let mut clients: Vec<_> = quorum.0[1..].iter().map(RedisServer::client).collect();
+    for client in &mut clients {
+        client.command(&["CONFIG", "SET", "maxclients", "1"]);
+        client.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        client.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    }
+    let refuses = |warning: &Warning| warning.id == "member-refuses";
+    until("both refuse", || warned(process).into_iter().filter(refuses).count() == 2);
+    move || {
+        for client in &mut clients {
+            client.command(&["CONFIG", "SET", "maxclients", "10000"]);
+        }
+    }
+}
+
+/// What whoever waits is told meanwhile.
+fn passes(attempt: &Attempt) {
+    let (Attempt::Unknown(error) | Attempt::Failed(error)) = attempt else { panic!("{attempt:?}") };
+    assert!(error.kind() == ErrorKind::Refused && error.is_outage(), "{error}");
+}
+
+#[test]
+fn r4_a_claim_that_is_asked_for_again_after_a_refusal_is_not_given_back_once_it_holds() {
+    let quorum = Quorum::long_up(3);
+    let with = |options: &str| {
+        let options = format!("max_ttl=24h&{options}");
+        let url = quorum.url().replace("max_ttl=24h&server_timeout=600ms", &options);
+        open(&url).expect("they can be used")
+    };
+    let within = Duration::from_secs(5);
+    let one = with("server_timeout=600ms&request_timeout=5s");
+    let two = with("server_timeout=600ms");
+    let long = |process: &Process| Claim { ttl: TTL * 300, ..claim(process, "a") };
+    quorum.warm(&one);
+    quorum.until_clean("warm");
+    let takes_more = full(&quorum, &one);
+    quorum.0[0].stop();
+    let asked = long(&one);
+    passes(&one.attempt(&asked));
+    takes_more();
+    until("it is granted", || matches!(one.attempt(&asked), Attempt::Granted(_)));
+    // What the first member was sent before is on its way still, and is over now.
+    let granted = Instant::now();
+    until("that is over", || {
+        let taken = two.attempt_try(&long(&two));
+        assert!(!matches!(taken, Attempt::Granted(_)), "BROKEN LOCK: two hold it: {taken:?}");
+        granted.elapsed() > within + TTL
+    });
+    until("it is held still", || match one.renew(asked.id) {
+        Renewal::Extended { .. } => true,
+        Renewal::Unknown(_) => false,
+        other => panic!("it is lost: {other:?}"),
+    });
+    quorum.0[0].go_on();
+}
+
+#[test]
+fn a_wait_goes_on_after_a_refusal_that_passes_though_a_member_may_have_taken_it() {
+    let proxied = Proxied::before(Quorum::long_up(3));
+    let (quorum, proxy) = (&proxied.quorum, &proxied.proxies[0]);
+    let one = proxied.process("max_ttl=24h&server_timeout=600ms&request_timeout=3s");
+    let asked = Claim { ttl: TTL * 300, ..claim(&one, "a") };
+    let takes_more = full(quorum, &one);
+    proxy.set(Way::Down, Fault { cut_after: Some(0), ..Fault::default() });
+    passes(&one.attempt(&asked));
+    // As the keeper does, a moment later.
+    let begun = Instant::now();
+    until("it is asked again", || begun.elapsed() > Duration::from_millis(250));
+    passes(&one.attempt(&asked));
+    takes_more();
+    proxy.set(Way::Down, Fault::default());
+    until("it is granted", || match one.attempt(&asked) {
+        Attempt::Granted(_) => true,
+        Attempt::Unknown(_) => false,
+        other => panic!("its wait is over: {other:?}"),
+    });
+    until("it stays", || quorum.with_record(&asked) == 3);
+    assert!(matches!(one.release(asked.id), End::Freed));
+    quorum.until_clean("a");
 }
