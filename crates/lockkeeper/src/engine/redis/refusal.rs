@@ -116,7 +116,8 @@ pub(in crate::engine) fn each_once(said: &[(Address, Error)]) -> String {
 }
 
 /// The error of which the whole takes its kind, where so many servers were asked and a majority is
-/// needed: of those that refuse for good where they leave no majority, else of those that will do.
+/// needed: of those that refuse for good where they leave no majority, else of those that will do,
+/// and of these one that is waited for, unless the others leave no majority without it.
 pub(in crate::engine) fn decides(
     count: usize,
     majority: usize,
@@ -128,7 +129,30 @@ pub(in crate::engine) fn decides(
     if lacks(for_good().count()) {
         return for_good().next();
     }
-    refusing().find(|error| error.is_temporary()).filter(|_| lacks(refusing().count()))
+    if !lacks(refusing().count()) {
+        return None;
+    }
+    let waited_for = |error: &&Error| error.is_temporary() && error.is_outage();
+    let others = || refusing().filter(|error| !waited_for(error));
+    match lacks(others().count()) {
+        true => others().find(|error| error.is_temporary()),
+        false => refusing().find(waited_for),
+    }
+}
+
+/// The error of the whole. `decides`: the one of which it takes its kind, if there is one. Whoever
+/// answers and is for somebody to mend can be reached.
+pub(in crate::engine) fn of_whole(decides: Option<&Error>, text: String) -> Error {
+    let Some(error) = decides else { return Error::new(ErrorKind::Unreachable, text) };
+    let kind = match error.kind() {
+        ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::TimedOut
+            if !error.is_temporary() =>
+        {
+            ErrorKind::Refused
+        }
+        kind => kind,
+    };
+    Error::new(kind, text).passing_as(error)
 }
 
 #[cfg(test)]
@@ -239,5 +263,27 @@ mod tests {
         assert_eq!(of(&[&away, &wants, &wants, &wants]).as_deref(), Some("wants"));
         assert_eq!(of(&[&wants, &wants, &full]).as_deref(), Some("full"), "it will do");
         assert_eq!(of(&[&full, &wants, &wants, &wants]).as_deref(), Some("wants"));
+    }
+
+    #[test]
+    fn b4_of_those_that_will_do_it_is_one_that_is_waited_for_whatever_their_order() {
+        let no_memory = refused("no memory").temporary(true);
+        let (full, wants) = (refused("full").no_room(), refused("wants"));
+        let of = |errors: &[&Error]| {
+            let said: Vec<_> = errors.iter().map(|e| (at(1), (*e).clone())).collect();
+            decides(3, 2, &said).map(|error| error.message().to_owned())
+        };
+        for other in [&no_memory, &wants] {
+            for errors in [[other, &full], [&full, other]] {
+                assert_eq!(of(&errors).as_deref(), Some("full"), "{errors:?}");
+            }
+        }
+        for errors in [[&full, &no_memory, &no_memory], [&no_memory, &no_memory, &full]] {
+            assert_eq!(
+                of(&errors).as_deref(),
+                Some("no memory"),
+                "without it there is no majority"
+            );
+        }
     }
 }

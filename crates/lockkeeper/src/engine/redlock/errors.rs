@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Quorum;
 use super::options::RedlockOptions;
 use crate::engine::redis::options::Address;
-use crate::engine::redis::refusal::{decides, each_once};
+use crate::engine::redis::refusal::{decides, each_once, of_whole};
 use crate::words::claim::Mode;
 use crate::words::clock::Ticks;
 use crate::words::duration::spoken;
@@ -55,10 +55,7 @@ pub(super) fn too_few(options: &RedlockOptions, errors: &[(usize, Error)]) -> Er
         each_once(&said)
     );
     // One that refuses us will refuse again; unreachable ones may come back.
-    match decides(members, majority, &said) {
-        Some(first) => Error::new(first.kind(), text).passing_as(first),
-        None => Error::new(ErrorKind::Unreachable, text),
-    }
+    of_whole(decides(members, majority, &said), text)
 }
 
 /// Whether so many refuse that the others are no majority of all.

@@ -3,7 +3,7 @@
 use super::options::SentinelOptions;
 use super::wire::Said;
 use crate::engine::redis::options::Address;
-use crate::engine::redis::refusal::{decides, each_once};
+use crate::engine::redis::refusal::{decides, each_once, of_whole};
 use crate::words::error::{Error, ErrorKind};
 
 fn invalid(text: String) -> Error {
@@ -106,10 +106,7 @@ pub(super) fn too_few(options: &SentinelOptions, errors: &[(Address, Error)]) ->
         .iter()
         .map(|(_, error)| error)
         .find(|error| error.kind() == ErrorKind::Refused && error.is_outage());
-    match decides(count, majority, errors).or(full) {
-        Some(first) => Error::new(first.kind(), text).passing_as(first),
-        None => Error::new(ErrorKind::Unreachable, text),
-    }
+    of_whole(decides(count, majority, errors).or(full), text)
 }
 
 /// None is named by a majority, or as many name one master as another.
