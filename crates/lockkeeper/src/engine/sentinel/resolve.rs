@@ -38,7 +38,7 @@ pub(super) struct Sentinels {
     pub(super) options: Arc<SentinelOptions>,
     pub(super) nodes: Vec<Arc<Node>>,
     master: watch::Sender<Option<Master>>,
-    /// Those that named a later master than the majority when this process began.
+    /// Those that did not name the master with the majority when this process began.
     apart: Mutex<BTreeSet<usize>>,
     closed: watch::Sender<bool>,
     context: OnceLock<Context>,
@@ -176,16 +176,15 @@ impl Sentinels {
                 return Err(self.too_few(answers).await);
             }
             let again = Instant::now() + ASK_AGAIN;
-            match first(&self.options, &answers.said) {
-                Ok((master, false)) => break (master, false),
-                // With time for their answers.
-                _ if again + ASK_AGAIN < until => sleep_until(again).await,
-                Ok((master, true)) => {
-                    self.set_apart(&answers.said, &master);
-                    break (master, false);
-                }
-                Err(error) => return Err(error),
+            let named = first(&self.options, &answers.said);
+            // With time for their answers.
+            if !matches!(named, Ok((_, false))) && again + ASK_AGAIN < until {
+                sleep_until(again).await;
+                continue;
             }
+            let (master, _) = named?;
+            self.set_apart(&answers.said, &master);
+            break (master, false);
         };
         let mut at = master.at.clone();
         self.master.send_if_modified(|known| {
@@ -195,6 +194,13 @@ impl Sentinels {
             *known = Some(next);
             changes
         });
+        if before.is_none() {
+            // Whoever was only late is believed again as soon as it has said the same.
+            self.apart()
+                .iter()
+                .filter_map(|at| self.nodes.get(*at))
+                .for_each(|node| node.ask_soon());
+        }
         Ok(at)
     }
 
@@ -259,11 +265,11 @@ impl Sentinels {
         self.apart.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A majority named this one when the process began: whoever names a later one is not believed
-    /// before it says so, too.
+    /// A majority named this one when the process began: whoever did not, because it names another,
+    /// is late, away or refuses, is not believed before it says so, too.
     fn set_apart(&self, said: &[(usize, Said)], master: &Master) {
-        let later = said.iter().filter(|(_, said)| said.at != master.at);
-        *self.apart() = later.map(|(at, _)| *at).collect();
+        let agrees = |nth: &usize| said.iter().any(|(at, said)| at == nth && said.at == master.at);
+        *self.apart() = (0..self.nodes.len()).filter(|nth| !agrees(nth)).collect();
     }
 
     /// What those say that are believed: whoever was set apart is again once it names the master
@@ -452,6 +458,33 @@ mod tests {
         sentinels.heard(2, said(4, 5));
         sentinels.heard(2, said(5, 10));
         assert!(is(5), "it is one of them again");
+    }
+
+    #[test]
+    fn b4_whoever_did_not_name_the_master_as_a_process_began_is_not_believed_before_it_does() {
+        let said = |port, epoch| {
+            let down_after = Duration::from_secs(1);
+            Said { at: at(port), epoch, down_after, replicas: 1, living: 1, others: 2 }
+        };
+        // The third is late, away or refuses; or it was behind.
+        for third in [None, Some(said(2, 1)), Some(said(2, 3)), Some(said(2, 9))] {
+            let sentinels = Sentinels::new(Arc::new(options("a,b,c")));
+            let begins = [(0, said(1, 3)), (1, said(1, 3))].into_iter();
+            let begins: Vec<_> = begins.chain(third.map(|said| (2, said))).collect();
+            let (master, _) = first(&sentinels.options, &begins).unwrap();
+            sentinels.set_apart(&begins, &master);
+            sentinels.master.send_replace(Some(master));
+            let is = |port| sentinels.master().is_some_and(|master| master.at == at(port));
+            sentinels.heard(2, said(2, 9));
+            assert!(is(1), "nobody else names it");
+            // Nor by another connection, which asks all of them.
+            let asked = [(0, said(1, 3)), (1, said(1, 3)), (2, said(2, 9))].to_vec();
+            let told = sentinels.without_apart(Answers { said: asked, ..Answers::default() });
+            assert_eq!(told.said.len(), 2);
+            sentinels.heard(2, said(1, 3));
+            sentinels.heard(2, said(2, 9));
+            assert!(is(2), "it is one of them");
+        }
     }
 
     #[test]

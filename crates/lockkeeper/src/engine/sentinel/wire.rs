@@ -94,6 +94,11 @@ impl Node {
         }
     }
 
+    /// It is asked as soon as it is connected, and not only when it tells something.
+    pub(super) fn ask_soon(&self) {
+        self.told.notify_one();
+    }
+
     /// Why it cannot be reached.
     pub(super) fn why_down(&self) -> Option<Error> {
         match &*self.state.borrow() {

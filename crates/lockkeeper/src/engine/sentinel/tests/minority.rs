@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
+use lockkeeper_lab::proxy::{Fault, Proxy, Way};
 
 use super::support::{open, process};
 use crate::engine::redis::tests::support::{Process, until};
@@ -94,6 +95,31 @@ fn b4_a_new_process_believes_no_minority_of_the_sentinels_and_dials_no_server_th
     }
     // Nobody has greeted it but its Sentinel, which says PING and INFO.
     assert_eq!(liar.command_counts().get("hello"), None, "{:?}", liar.command_counts());
+}
+
+#[test]
+fn b4_a_sentinel_that_is_late_or_away_as_a_process_begins_moves_it_nowhere_alone() {
+    let (master, liar) = (RedisServer::start(), RedisServer::start());
+    let watch = sentinels([(&master, 1, ""), (&master, 1, ""), (&liar, 9, "")]);
+    for late in [true, false] {
+        let proxy = Proxy::to(watch[2].port());
+        match late {
+            true => {
+                let delay = Duration::from_millis(500);
+                proxy.set(Way::Down, Fault { delay, ..Fault::default() });
+            }
+            false => proxy.refuse(true),
+        }
+        let through = format!("127.0.0.1:{}", proxy.port());
+        let process = open(&url(&watch).replace(&at(&watch[2]), &through));
+        let process = process.expect("two say where it is");
+        proxy.refuse(false);
+        until("the third says another", || !warned(&process, "sentinels-disagree").is_empty());
+        process.take(if late { "a" } else { "b" }, Mode::Exclusive);
+        let about = process.engine.describe();
+        assert!(about.server.contains(&format!("{} (the master", at(&master))), "{about:?}");
+        assert_eq!(liar.command_counts().get("hello"), None, "{:?}", liar.command_counts());
+    }
 }
 
 #[test]
