@@ -29,8 +29,8 @@ impl Quorum {
 }
 
 /// The clock that numbers are proposed by: the middle one of those that answer, the slower of two.
-/// One that is wrong moves no number, forward or back, while a majority's are right. Floors are of
-/// the fastest: they are to be above what anybody proposed by any of them.
+/// One that is wrong moves no proposal, forward or back, while most of these are right. Floors are
+/// of the fastest: they are to be above what anybody proposed by any of them.
 pub(super) fn middle(mut clocks: Vec<u64>) -> u64 {
     clocks.sort_unstable();
     let middle = clocks.len().saturating_sub(1) / 2;

@@ -280,7 +280,7 @@ fn names_that_nobody_used_cost_one_flight_while_others_use_others() {
 }
 
 #[test]
-fn r7_a_member_whose_clock_is_far_off_moves_no_number_and_takes_no_token_back() {
+fn r7_a_member_whose_clock_is_an_hour_ahead_or_a_day_behind_takes_no_token_back() {
     let hour = Duration::from_secs(3600);
     // The last one is a day behind, and has never kept the number.
     for (of_off, one_is_away) in [(169, false), (169, true), (167, false), (167, true), (0, true)] {
