@@ -98,7 +98,7 @@ impl Sentinels {
         let Dialled { stream, login, .. } = stream::open(&options, until, |_| ()).await?;
         let (pipe, driver) =
             Pipe::new(stream, options.request_timeout, Arc::new(|_, _: Vec<Value>| {}));
-        driven(ask_time(&pipe, &options, login), driver).await
+        driven(ask_time(&pipe, &options, login), driver).await.0
     }
 }
 

@@ -203,8 +203,13 @@ impl Node {
         });
         let (pipe, driver) = Pipe::new(stream, options.master.request_timeout, hear);
         let mut driver = Box::pin(driver);
-        driven(self.hello(&pipe, options, login.as_ref(), label), &mut driver).await?;
-        Ok((pipe, driver))
+        let hello = self.hello(&pipe, options, login.as_ref(), label);
+        let (said, over) = driven(hello, &mut driver).await;
+        said?;
+        match over {
+            None => Ok((pipe, driver)),
+            Some(why) => Err(errors::away(&self.at, why)),
+        }
     }
 
     async fn dial(&self, options: &SentinelOptions, until: Instant) -> Result<Stream> {

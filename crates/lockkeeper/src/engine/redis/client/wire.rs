@@ -253,7 +253,11 @@ impl Link {
         let mut driver = Box::pin(self.clone().unless_moved(at, pipe.clone(), driver));
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
         let hello = self.hello(&pipe, &channels, &server, login.as_ref());
-        let (facts, known) = driven(hello, &mut driver).await?;
+        let (said, over) = driven(hello, &mut driver).await;
+        let (facts, known) = said?;
+        if let Some(why) = over {
+            return Err(errors::unreachable(&self.options.address, why));
+        }
         {
             let mut state = self.lock();
             if state.closed {
@@ -511,16 +515,17 @@ fn is_replica(text: &str) -> bool {
     text.starts_with(REFUSED) || text.starts_with("MASTERDOWN ") || in_script()
 }
 
-/// What is asked over a connection, which is driven meanwhile. What the server said before the
-/// connection ended counts; whoever waits for more is told by the driver why it ended.
+/// What is asked over a connection, which is driven meanwhile, and why the connection is over if it
+/// is: then its driver must not be polled again. What the server said before it ended counts;
+/// whoever waits for more is told by the driver why it ended.
 pub(in crate::engine) async fn driven<T>(
     asked: impl Future<Output = T>,
     driver: impl Future<Output = String>,
-) -> T {
+) -> (T, Option<String>) {
     let mut asked = pin!(asked);
     match either(asked.as_mut(), driver).await {
-        Ok(done) => done,
-        Err(_) => asked.await,
+        Ok(done) => (done, None),
+        Err(why) => (asked.await, Some(why)),
     }
 }
 
@@ -541,7 +546,21 @@ pub(in crate::engine) async fn either<A: Future, B: Future>(
 
 #[cfg(test)]
 mod tests {
-    use super::is_replica;
+    use super::{driven, is_replica};
+
+    #[tokio::test]
+    async fn a_connection_that_ends_right_behind_its_greeting_is_told_to_be_over() {
+        let (greet, greeted) = tokio::sync::oneshot::channel();
+        let driver = async move {
+            greet.send("welcome").unwrap();
+            "the server closed the connection".to_owned()
+        };
+        let (said, over) = driven(async { greeted.await.unwrap() }, driver).await;
+        assert_eq!(said, "welcome");
+        assert!(over.is_some(), "nobody drives it once more");
+        let (_, over) = driven(async {}, std::future::pending()).await;
+        assert_eq!(over, None);
+    }
 
     #[test]
     fn a_replica_is_told_by_the_words_of_redis_and_not_by_those_of_a_name() {
