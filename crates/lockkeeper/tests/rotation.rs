@@ -204,20 +204,7 @@ async fn b2_a_server_with_a_certificate_of_another_authority_is_waited_for_until
                 -days 30 -extfile server.ext -out next.pem";
     let signed = Command::new("sh").args(["-c", sign]).current_dir(&made).output().unwrap();
     assert!(signed.status.success(), "{}", String::from_utf8_lossy(&signed.stderr));
-    let file = |name: &str| made.join(name).display().to_string();
-    let port = lockkeeper_lab::servers::free_port();
-    let server = RedisServer::start_with(&[
-        "--tls-port",
-        &port.to_string(),
-        "--tls-cert-file",
-        &file("server.pem"),
-        "--tls-key-file",
-        &file("server.key"),
-        "--tls-ca-cert-file",
-        &file("ca.pem"),
-        "--tls-auth-clients",
-        "no",
-    ]);
+    let (server, port) = RedisServer::start_with_tls(&made, &["--tls-auth-clients", "no"]);
     let trusted = Secret::new(&std::fs::read_to_string(made.join("ca.pem")).unwrap());
     let (link, file) = (link::Proxy::to(port), option("tls_ca", &trusted.path()));
     let url = format!("rediss://localhost:{}?ttl=20s&{file}", link.port());

@@ -39,6 +39,24 @@ impl RedisServer {
         Self::start_in(arguments, &[])
     }
 
+    /// One that speaks TLS, too, with what [`certificates::make`] made in this directory; answers
+    /// the port as well. `more` are further arguments.
+    ///
+    /// [`certificates::make`]: crate::servers::certificates::make
+    pub fn start_with_tls(certificates: &Path, more: &[&str]) -> (Self, u16) {
+        let file = |name: &str| certificates.join(name).to_string_lossy().into_owned();
+        let port = crate::servers::free_port();
+        let (at, certificate, key, ca) =
+            (port.to_string(), file("server.pem"), file("server.key"), file("ca.pem"));
+        let tls = [
+            ["--tls-port", &at],
+            ["--tls-cert-file", &certificate],
+            ["--tls-key-file", &key],
+            ["--tls-ca-cert-file", &ca],
+        ];
+        (Self::start_with(&[tls.as_flattened(), more].concat()), port)
+    }
+
     /// The same with variables in its environment, for a preloaded clock.
     pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut server = Self::new(arguments, environment).expect("a directory and a port");

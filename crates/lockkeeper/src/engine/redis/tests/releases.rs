@@ -50,20 +50,7 @@ impl Secure {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let made = lockkeeper_lab::servers::certificates::make(dir.path());
-        let text = |name: &str| made.join(name).to_string_lossy().into_owned();
-        let port = lockkeeper_lab::servers::free_port();
-        let server = RedisServer::start_with(&[
-            "--tls-port",
-            &port.to_string(),
-            "--tls-cert-file",
-            &text("server.pem"),
-            "--tls-key-file",
-            &text("server.key"),
-            "--tls-ca-cert-file",
-            &text("ca.pem"),
-            "--tls-auth-clients",
-            "no",
-        ]);
+        let (server, port) = RedisServer::start_with_tls(&made, &["--tls-auth-clients", "no"]);
         Self { server, port, ca: made.join("ca.pem"), _dir: dir }
     }
 

@@ -141,6 +141,24 @@ fn not_granted(process: &Process, held: ClaimId, ask: impl Fn(&Claim) -> Attempt
     }
 }
 
+/// Gives a lock back, and has it again each time that it asks, for longer than a run and a pause;
+/// answers the last hold.
+fn granted_each_time(
+    process: &Process,
+    mut held: ClaimId,
+    name: &str,
+    ask: impl Fn(&Claim) -> Attempt,
+) -> ClaimId {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(300) {
+        assert!(matches!(process.release(held), End::Freed));
+        let next = process.exclusive(name);
+        granted(ask(&next));
+        held = next.id;
+    }
+    held
+}
+
 #[test]
 fn b3_a_loop_that_asks_again_behind_its_own_release_lets_others_pass() {
     for layout in [plain, |server: &RedisServer| redisson(server, RedissonLock::Plain)] {
@@ -175,13 +193,8 @@ fn b3_a_try_behind_its_own_release_gives_way_to_those_who_heard_of_it_and_to_no_
     granted(looping.attempt_try(&next));
 
     let plain = Process::with(plain(&server));
-    let (mut held, began) = (taken(&plain, "b"), Instant::now());
-    while began.elapsed() < Duration::from_millis(300) {
-        assert!(matches!(plain.release(held), End::Freed));
-        let next = plain.exclusive("b");
-        granted(plain.attempt_try(&next));
-        held = next.id;
-    }
+    let held = taken(&plain, "b");
+    granted_each_time(&plain, held, "b", |next| plain.attempt_try(next));
 }
 
 #[test]
@@ -258,13 +271,8 @@ fn b3_a_watch_of_the_loop_s_own_process_neither_counts_as_a_waiter_nor_ends_its_
     let name = Name::new("a").unwrap();
     let watch = looping.engine.watch(WatchId(7), &Query::One(Kind::Lock, name));
     looping.wait(watch).unwrap();
-    let (mut held, began) = (taken(&looping, "a"), Instant::now());
-    while began.elapsed() < Duration::from_millis(300) {
-        assert!(matches!(looping.release(held), End::Freed));
-        let next = looping.exclusive("a");
-        granted(looping.attempt(&next));
-        held = next.id;
-    }
+    let held = taken(&looping, "a");
+    let held = granted_each_time(&looping, held, "a", |next| looping.attempt(next));
     let wanted = waiting.queue("a", Mode::Exclusive);
     not_granted(&looping, held, |next| looping.attempt(next));
     let grant = waiting.attempt_until(&wanted);

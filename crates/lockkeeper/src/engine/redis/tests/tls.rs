@@ -14,23 +14,7 @@ use crate::words::error::ErrorKind;
 
 /// A server that speaks TLS and wants a certificate of its clients, and the port.
 fn with_tls(dir: &Path, version: &str) -> (RedisServer, u16) {
-    let file = |name: &str| dir.join(name).to_string_lossy().into_owned();
-    let port = lockkeeper_lab::servers::free_port();
-    let server = RedisServer::start_with(&[
-        "--tls-port",
-        &port.to_string(),
-        "--tls-cert-file",
-        &file("server.pem"),
-        "--tls-key-file",
-        &file("server.key"),
-        "--tls-ca-cert-file",
-        &file("ca.pem"),
-        "--tls-auth-clients",
-        "yes",
-        "--tls-protocols",
-        version,
-    ]);
-    (server, port)
+    RedisServer::start_with_tls(dir, &["--tls-auth-clients", "yes", "--tls-protocols", version])
 }
 
 fn over_tls(dir: &Path, port: u16) -> RedisOptions {
