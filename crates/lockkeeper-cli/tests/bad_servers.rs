@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use common::{Place, finish};
 use lockkeeper::blocking::Locks;
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::server::{self as zookeeper, Settings};
+use lockkeeper_testkit::postgres::server::PostgresServer;
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::zookeeper::server::{self as zookeeper, Settings};
 
 /// Runs a command under the lock `a` of this server; it must not run.
 fn refused(url: &str, name: &str, code: i32, says: &[&str]) {

@@ -64,8 +64,7 @@ fn an_engine_can_be_named() {
 
 #[test]
 fn redis_is_measured_beside_a_raw_connection_with_the_same_bytes() {
-    let (place, server) =
-        (Place::new(), lockkeeper_lab::engines::redis::server::RedisServer::start());
+    let (place, server) = (Place::new(), lockkeeper_testkit::redis::server::RedisServer::start());
     for name in ["uncontended", "many-names", "process-handoff"] {
         let rows = rows(&place, &["--only", name, &server.url()]);
         assert!(!rows.is_empty(), "{name}");

@@ -9,8 +9,8 @@
 mod common;
 
 use common::{Place, Reaped, json, run, until_true};
-use lockkeeper_lab::engines::cluster::server::Nodes;
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::cluster::server::Nodes;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 #[test]
 fn cluster_runs_shows_and_is_examined_from_the_command_line() {

@@ -122,10 +122,8 @@ fn an_interrupted_demo_leaves_nothing() {
 
 #[test]
 fn a_password_reaches_the_stock_too() {
-    let server = lockkeeper_lab::engines::redis::server::RedisServer::start_with(&[
-        "--requirepass",
-        "sesame",
-    ]);
+    let server =
+        lockkeeper_testkit::redis::server::RedisServer::start_with(&["--requirepass", "sesame"]);
     let place = Place::new();
     let url = format!("redis://:sesame@127.0.0.1:{}", server.port());
     let ran = place.run([

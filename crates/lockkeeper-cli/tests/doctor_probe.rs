@@ -13,9 +13,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::{Place, Ran, Reaped, finish, json, threads, until_true};
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::zookeeper::client::{Client, Kind};
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 use nix::sys::signal::Signal;
 
 fn doctor(url: &str, options: &[&str]) -> Ran {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Place, Ran, Reaped, children, finish, json, until, until_true};
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

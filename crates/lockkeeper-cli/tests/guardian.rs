@@ -155,10 +155,8 @@ fn a_lock_goes_back_when_the_command_is_over_although_lockkeeper_is_stopped() {
 
 #[test]
 fn the_guardian_has_a_session_of_its_own_holds_no_pipe_and_shows_no_secret() {
-    let server = lockkeeper_lab::engines::redis::server::RedisServer::start_with(&[
-        "--requirepass",
-        "sesame",
-    ]);
+    let server =
+        lockkeeper_testkit::redis::server::RedisServer::start_with(&["--requirepass", "sesame"]);
     let place = Place::new();
     let url = format!("redis://:sesame@127.0.0.1:{}", server.port());
     let mut lk = place.lk([

@@ -12,8 +12,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use common::{Place, Ran, finish};
 use lockkeeper::{Kind, Mode};
-use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::history::{LockId, Record, What, Writer, WriterOptions};
+use lockkeeper_testkit::redis::server::RedisServer;
 
 /// The subcommands that the help names.
 fn subcommands(place: &Place) -> Vec<String> {

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{Place, Ran, finish};
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 /// What is typed, and what the suggested line prints when it is typed in its place.
 const LINES: [(&str, &str); 20] = [

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 
 use common::{Place, Reaped, json};
-use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::zookeeper::client::{Client, Kind};
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

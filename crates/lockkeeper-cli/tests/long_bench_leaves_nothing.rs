@@ -12,9 +12,9 @@
 mod common;
 
 use common::{LONG_PATIENCE, Place, Reaped, until, until_within};
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::zookeeper::client::{Client, Kind};
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 use nix::sys::signal::Signal::{self, SIGINT, SIGKILL};
 
 /// Measures one row for a second; answers the code and how many rows were printed.
@@ -125,9 +125,9 @@ fn a_measurement_whose_traces_stay_says_so_and_fails() {
 #[test]
 fn c13_a_measurement_over_tls_or_a_socket_leaves_nothing() {
     let place = Place::new();
-    let certificates = lockkeeper_lab::servers::certificates::make(&place.path("home"));
+    let certificates = lockkeeper_testkit::servers::certificates::make(&place.path("home"));
     let file = |name: &str| certificates.join(name).display().to_string();
-    let port = lockkeeper_lab::servers::free_port().to_string();
+    let port = lockkeeper_testkit::servers::free_port().to_string();
     let (cert, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
     let tls = [
         "--tls-port",

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{LONG_PATIENCE, Place, finish_within, json};
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
+use lockkeeper_testkit::postgres::server::PostgresServer;
 use serde_json::Value;
 
 fn rows(place: &Place, arguments: &[&str]) -> Vec<Value> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::lease::{Engine, guardian};
 use common::{Place, Reaped, children, kill, until, until_true, until_within};
-use lockkeeper_lab::engines::redis::server::{RedisClient, RedisServer};
+use lockkeeper_testkit::redis::server::{RedisClient, RedisServer};
 use nix::sys::signal::Signal;
 
 const RECORD: &str = "lockkeeper:{lock:a}";

@@ -13,9 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{LONG_PATIENCE, Place, Reaped, finish, finish_within, json, until_true};
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
 use lockkeeper_lab::history::{Reader, What};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 
 fn torture(place: &Place, arguments: &[&str]) -> Command {
     std::fs::create_dir_all(place.path("tmp")).unwrap();

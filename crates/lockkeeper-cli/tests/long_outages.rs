@@ -16,7 +16,7 @@ use common::lease::Engine;
 use common::{Place, Ran, Reaped, json, until_true};
 use lockkeeper::ErrorKind;
 use lockkeeper::blocking::Locks;
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 use nix::sys::signal::Signal;
 
 /// A lockkeeper that stands in line for `job`, and since when.

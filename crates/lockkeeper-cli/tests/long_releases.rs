@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use common::{PROGRAM, Place, Ran, Reaped, finish, json, kill, until_true};
 use lockkeeper::engine::{Registration, UrlOption, Value};
-use lockkeeper_lab::engines::cluster::server::Nodes;
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::sentinel::server::Deployment;
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::cluster::server::Nodes;
+use lockkeeper_testkit::postgres::server::PostgresServer;
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::sentinel::server::Deployment;
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 use nix::sys::signal::Signal;
 
 /// The engines that are tried, each by a test of its own below.

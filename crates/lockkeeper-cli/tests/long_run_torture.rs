@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use common::lease::Engine;
 use common::struck::{Line, Strike};
-use lockkeeper_lab::dice::Dice;
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::dice::Dice;
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 
 /// How long holders are struck; the last round takes up to T longer.
 const TIME: Duration = Duration::from_secs(120);

@@ -13,8 +13,8 @@ use std::process::Stdio;
 
 use common::{Place, Ran, Reaped, finish, json, run};
 use lockkeeper::blocking::Locks;
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 
 /// The same on every engine: who holds, what changes, and what an operator may do about it.
 fn everything_that_looks(url: &str, engine: &str) {

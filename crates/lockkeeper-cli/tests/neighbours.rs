@@ -11,8 +11,8 @@ mod common;
 use std::process::Stdio;
 
 use common::{Place, Ran, Reaped, json, run, until_true};
-use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::zookeeper::client::{Client, Kind};
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 
 /// What a refusal has to say, whatever was asked for.
 fn is_refused(ran: &Ran, option: &str) {

@@ -10,7 +10,7 @@ mod common;
 
 use common::terminal::Terminal;
 use common::{Place, group, is_alive, json, number, state, until, until_true};
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 use nix::sys::signal::Signal;
 
 /// A session whose leader is a script with lockkeeper in `$LK`.

@@ -12,9 +12,9 @@ mod common;
 use std::process::Stdio;
 
 use common::{Place, Ran, Reaped, json, run, until};
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::zookeeper::client::{Client, Kind};
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 
 /// Nodes as kazoo and as Curator call them, up to the number.
 const KAZOO: &str = "3f1c5a0e9b8d4f6aa1b2c3d4e5f60718__lock__";

@@ -12,8 +12,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
 use common::{Place, Reaped, finish, json, kill, run, until_true};
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
-use lockkeeper_lab::proxy::{Proxy, Way};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::proxy::{Proxy, Way};
 use nix::sys::signal::Signal;
 
 #[test]
@@ -250,7 +250,7 @@ fn an_interrupted_demo_leaves_neither_its_row_nor_its_places_in_line() {
 #[test]
 fn a_stock_in_a_database_is_sold_from_under_a_lock_on_redis_with_the_fence_on_its_row() {
     let (server, redis) =
-        (PostgresServer::start(), lockkeeper_lab::engines::redis::server::RedisServer::start());
+        (PostgresServer::start(), lockkeeper_testkit::redis::server::RedisServer::start());
     let place = Place::new();
     // Nobody else makes the schema: the lock is not there.
     let stock = format!("{}?schema=New%20one", server.url());

@@ -12,7 +12,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
 use common::{Place, run};
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER, give_to_server};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER, give_to_server};
 
 #[test]
 fn the_servers_certificate_is_checked_in_full_and_the_clients_is_shown() {
@@ -20,7 +20,7 @@ fn the_servers_certificate_is_checked_in_full_and_the_clients_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     // The server's own user has to come through.
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    let certificates = lockkeeper_lab::servers::certificates::make(dir.path());
+    let certificates = lockkeeper_testkit::servers::certificates::make(dir.path());
     let file = |name: &str| certificates.join(name).display().to_string();
     give_to_server(&certificates.join("server.key")).unwrap();
     let access = "local all all trust\nhostssl all all 127.0.0.1/32 trust clientcert=verify-ca\n\

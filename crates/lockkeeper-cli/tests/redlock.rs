@@ -11,8 +11,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Place, Reaped, json, run, until_true};
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 #[test]
 fn redlock_runs_shows_and_is_examined_from_the_command_line() {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use common::{PROGRAM, Place, Reaped, until_true};
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};

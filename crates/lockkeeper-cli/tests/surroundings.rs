@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 
 use common::lease::{arguments, guardian};
 use common::{Place, Ran, Reaped, children, finish, json, until};
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 /// Runs lockkeeper with a stdout that no byte fits into.
 fn into_full(place: &Place, args: &[&str]) -> Ran {

@@ -12,9 +12,9 @@ mod common;
 use std::os::unix::fs::FileExt as _;
 
 use common::{Place, Ran, json, run};
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::zookeeper::client::{Client, Kind};
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 
 /// One line on stderr that says all of it, and 69; nothing on stdout says that the lock is free.
 fn is_said(ran: &Ran, what: &str, words: &[&str]) {

@@ -6,14 +6,14 @@
 //! - [`check`]: the judge of such histories: who held what when two could not, which token went
 //!   back, who was left waiting. Its rules, and torture's, are in `judge`.
 //! - `sim`: a fake engine with leases and a bad network, on virtual time.
-//! - [`proxy`]: a TCP proxy that holds, delays, loses and cuts.
-//! - [`engines`]: a folder an engine: real servers, started for a test and gone with it, what
-//!   torture does to them, what the bench and the demo need there, and locks known to be wrong.
-//! - [`servers`]: what such servers need.
+//! - [`engines`]: a folder an engine: what torture does to its servers, what the bench and the demo
+//!   need there, and locks known to be wrong.
 //! - [`mod@bench`]: every figure beside its floor.
 //! - [`torture`]: real processes and a seeded schedule of faults, judged and drawn.
 //! - [`demo`]: the overselling story, and contenders for one lock, with real processes; [`helper`]
 //!   is how a program starts itself for that.
+//!
+//! Servers, proxies and clocks are in the package `lockkeeper-testkit`.
 
 pub mod bench;
 pub mod check;
@@ -26,21 +26,12 @@ pub mod check;
 )]
 pub mod conformance;
 pub mod demo;
-pub mod dice;
 pub mod engines;
 pub mod helper;
 pub mod history;
 mod interrupt;
 mod judge;
-#[allow(
-    clippy::expect_used,
-    reason = "a port of the loopback and a thread: a machine without them runs no tests"
-)]
-pub mod proxy;
 mod scratch;
-pub mod servers;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod torture;
-#[cfg(test)]
-mod until;

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lockkeeper::Locks;
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 /// So many pairs before it counts, and then.
 const PAIRS: u32 = 500;

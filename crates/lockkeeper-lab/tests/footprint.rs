@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Locks, Mode};
 use lockkeeper_lab::conformance::Helper;
-use lockkeeper_lab::engines::cluster::server::Nodes;
-use lockkeeper_lab::engines::redis::server::{RedisClient, RedisServer};
-use lockkeeper_lab::engines::sentinel::server::Deployment;
 use lockkeeper_lab::engines::until_they_count;
+use lockkeeper_testkit::cluster::server::Nodes;
+use lockkeeper_testkit::redis::server::{RedisClient, RedisServer};
+use lockkeeper_testkit::sentinel::server::Deployment;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 const PATIENCE: Duration = Duration::from_secs(120);

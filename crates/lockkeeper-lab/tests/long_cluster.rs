@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Kind, Locks};
-use lockkeeper_lab::engines::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 use tokio::task::JoinHandle;
 
 /// How many locks are held at the same time: a development build renews no more of them in time on

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Locks, Mode};
 use lockkeeper_lab::conformance::Helper;
-use lockkeeper_lab::engines::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use lockkeeper::Mode;
 use lockkeeper_lab::conformance::Helper;
-use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::until_they_count;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 const PATIENCE: Duration = Duration::from_secs(30);

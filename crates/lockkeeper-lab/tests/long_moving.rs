@@ -16,7 +16,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lockkeeper_lab::conformance::Subject;
-use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
+use lockkeeper_testkit::zookeeper::client::{Client, Kind};
 
 /// A URL as the value of an option of another one.
 fn quoted(url: &str) -> String {

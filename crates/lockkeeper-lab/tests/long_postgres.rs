@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Class, Locks};
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
+use lockkeeper_testkit::postgres::server::PostgresServer;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Locks, Mode};
 use lockkeeper_lab::conformance::Helper;
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 const RECORD: &str = "lockkeeper:{lock:a}";

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper_lab::conformance::Subject;
-use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::engines::until_they_count;
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 /// The program that takes locks in another process.
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper_lab::conformance::Subject;
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 
 /// The program that takes locks in another process.
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");

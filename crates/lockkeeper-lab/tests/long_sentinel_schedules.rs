@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Locks, Mode};
 use lockkeeper_lab::conformance::Helper;
-use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
+use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lockkeeper::{ErrorKind, Kind, Locks, Token};
 use lockkeeper_lab::conformance::Subject;
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 /// A URL as the value of an option of another one.
 /// Only what hangs takes longer than this.

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use lockkeeper::{Kind, Locks};
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 
 /// Passes on what a client and a server say, message by message.
 struct Relay {

@@ -2,19 +2,15 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
-#[path = "../src/proxy.rs"]
-#[allow(dead_code, reason = "each test uses some of it")]
-mod proxy;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lockkeeper::fence::{RedisFence, Script};
 use lockkeeper::{ErrorKind, Kind, Locks, Lost, Mode, Token};
 use lockkeeper_lab::conformance::Helper;
-use lockkeeper_lab::engines::redis::server::{RedisClient, RedisServer};
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
-use proxy::{Proxy, Way};
+use lockkeeper_testkit::proxy::{Proxy, Way};
+use lockkeeper_testkit::redis::server::{RedisClient, RedisServer};
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 const TTL: Duration = Duration::from_secs(2);
@@ -168,7 +164,7 @@ fn g9_a_renewal_never_outlives_its_release() {
     let server = RedisServer::start();
     run(async {
         let locks = open(&server).await;
-        let mut dice = lockkeeper_lab::dice::Dice::new(9);
+        let mut dice = lockkeeper_testkit::dice::Dice::new(9);
         let mut held = Vec::new();
         for n in 0..40 {
             let name = format!("n{n}");

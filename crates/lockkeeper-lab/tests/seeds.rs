@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::test_util::{SeededIds, residue};
 use lockkeeper::{ClaimId, Kind, Locks, Mode, Name, Ticks, Token};
-use lockkeeper_lab::dice::Dice;
 use lockkeeper_lab::sim::{Client, Faults, Stage, World};
+use lockkeeper_testkit::dice::Dice;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Kind, Locks, Lost, Mode};
 use lockkeeper_lab::conformance::Helper;
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 /// No test waits longer than this for anything that should happen.

@@ -5,7 +5,7 @@
 //! without a URL it starts a server for itself. docs/fencing.md explains it.
 
 use lockkeeper::{Guard, Locks};
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
+use lockkeeper_testkit::postgres::server::PostgresServer;
 use tokio_postgres::{Client, NoTls};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -98,7 +98,7 @@ fn contends_on(server: &str, options: &[&str]) {
 
 #[test]
 fn c36_ten_contenders_runs_on_every_layout_of_redis_with_and_without_tokens() {
-    let redis = lockkeeper_lab::engines::redis::server::RedisServer::start();
+    let redis = lockkeeper_testkit::redis::server::RedisServer::start();
     let options = [
         "",
         "&layout=plain",
@@ -111,8 +111,7 @@ fn c36_ten_contenders_runs_on_every_layout_of_redis_with_and_without_tokens() {
 
 #[test]
 fn c36_ten_contenders_runs_on_every_layout_of_zookeeper() {
-    let server =
-        lockkeeper_lab::engines::zookeeper::server::Server::start(Default::default()).unwrap();
+    let server = lockkeeper_testkit::zookeeper::server::Server::start(Default::default()).unwrap();
     let options = ["?layout=curator", "?layout=kazoo", "?layout=plain"];
     contends_on(&format!("zk://127.0.0.1:{}", server.port()), &options);
 }
@@ -260,7 +259,7 @@ fn bench_driver_answers_a_window_with_the_times_of_each_turn_in_it() {
 
 #[test]
 fn bench_advisory_answers_a_window_with_the_times_of_each_turn_in_it() {
-    let server = lockkeeper_lab::engines::postgres::server::PostgresServer::start();
+    let server = lockkeeper_testkit::postgres::server::PostgresServer::start();
     let url = format!("{}?ttl=20s", server.url());
     answers_a_window(example("bench_advisory", &[&url]), 100);
 }

@@ -19,13 +19,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Error, Guard, Kind, Locks};
-use lockkeeper_lab::engines::cluster::server::Nodes;
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
-use lockkeeper_lab::engines::redis::server::{RedisClient, RedisServer};
-use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
-use lockkeeper_lab::engines::zookeeper::proxy::Proxy;
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
-use lockkeeper_lab::proxy as link;
+use lockkeeper_testkit::cluster::server::Nodes;
+use lockkeeper_testkit::postgres::server::PostgresServer;
+use lockkeeper_testkit::proxy as link;
+use lockkeeper_testkit::redis::server::{RedisClient, RedisServer};
+use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
+use lockkeeper_testkit::zookeeper::proxy::Proxy;
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 use tokio::task::JoinHandle;
 
 /// How long anything may take that only hangs where it takes long.
@@ -199,7 +199,7 @@ async fn b2_on_redis_a_rotation_costs_no_hold_and_no_waiter_whichever_side_is_ch
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b2_a_server_with_a_certificate_of_another_authority_is_waited_for_until_that_is_trusted() {
     let home = tempfile::tempdir().unwrap();
-    let made = lockkeeper_lab::servers::certificates::make(home.path());
+    let made = lockkeeper_testkit::servers::certificates::make(home.path());
     let sign = "openssl x509 -req -in server.csr -CA other.pem -CAkey other.key -CAcreateserial \
                 -days 30 -extfile server.ext -out next.pem";
     let signed = Command::new("sh").args(["-c", sign]).current_dir(&made).output().unwrap();
@@ -267,7 +267,8 @@ async fn b2_on_postgres_a_rotation_costs_no_hold_and_no_waiter_whichever_side_is
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b2_on_a_quorum_a_rotation_member_by_member_costs_no_hold_and_no_waiter() {
-    lockkeeper_lab::engines::known();
+    // Members of its own need not be waited for.
+    Locks::register(lockkeeper::redlock_laboratory()).unwrap();
     let members: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
     let hosts: Vec<String> = members.iter().map(|m| format!("127.0.0.1:{}", m.port())).collect();
     let url = format!("redlock-lab://{}?ttl=20s&server_timeout=1s", hosts.join(","));

@@ -8,7 +8,8 @@ use crate::Outcome;
 use crate::project::{cargo, root, workspace_version};
 
 /// The packages that are published, in order.
-const PUBLISHED: [&str; 3] = ["lockkeeper", "lockkeeper-lab", "lockkeeper-cli"];
+const PUBLISHED: [&str; 4] =
+    ["lockkeeper-testkit", "lockkeeper", "lockkeeper-lab", "lockkeeper-cli"];
 
 /// Packs them and installs the command line from what was packed, and from nothing else of this
 /// checkout.
@@ -44,7 +45,7 @@ pub fn install(folder: &Path, target_dir: &str) -> Outcome {
     install.arg(at("lockkeeper-cli")).arg("--target-dir").arg(root().join("target"));
     // Backtraces are of no use here.
     install.env("CARGO_PROFILE_DEV_DEBUG", "false");
-    for name in ["lockkeeper", "lockkeeper-lab"] {
+    for name in PUBLISHED.into_iter().filter(|name| *name != "lockkeeper-cli") {
         install.args(["--config", &format!("patch.crates-io.{name}.path={:?}", at(name))]);
     }
     install.arg("--root").arg(folder.join("installed")).current_dir(folder);

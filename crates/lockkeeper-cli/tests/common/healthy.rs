@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::server::{Ensemble, Server, Settings};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::zookeeper::server::{Ensemble, Server, Settings};
 
 /// ZooKeeper's own default; sessions last 2 to 20 ticks.
 const TICK: Duration = Duration::from_secs(2);

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 
 use super::{Place, Ran, Reaped, finish, is_alive, json, until, until_true};
 

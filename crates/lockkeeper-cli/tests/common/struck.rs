@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use lockkeeper_lab::dice::Dice;
+use lockkeeper_testkit::dice::Dice;
 use nix::sys::signal::Signal;
 
 use super::lease::{Engine, arguments, guardian, nobody_wrote_late};

@@ -1,6 +1,6 @@
 //! What `run` gives to its command and reports of it, and the code it ends with.
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 use crate::common::lease::Engine;
 use crate::common::{Place, json};

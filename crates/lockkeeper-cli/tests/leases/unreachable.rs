@@ -11,7 +11,7 @@ use crate::common::{Place, Reaped, finish, json};
 #[test]
 fn an_engine_that_cannot_be_reached_is_tried_once_or_as_long_as_is_waited_for() {
     let place = Place::new();
-    let port = lockkeeper_lab::servers::free_port();
+    let port = lockkeeper_testkit::servers::free_port();
     for url in [format!("redis://127.0.0.1:{port}"), format!("zk://127.0.0.1:{port}")] {
         let run = |options: &[&str]| {
             let began = Instant::now();

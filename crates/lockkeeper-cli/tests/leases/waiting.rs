@@ -1,7 +1,7 @@
 //! Who waits: what it is told, when it stops waiting, and what it gets.
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::proxy::{Proxy, Way};
+use lockkeeper_testkit::proxy::{Proxy, Way};
+use lockkeeper_testkit::redis::server::RedisServer;
 use nix::sys::signal::Signal;
 
 use crate::common::lease::{Engine, guardian, until_gone};

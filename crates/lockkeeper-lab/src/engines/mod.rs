@@ -1,6 +1,6 @@
-//! One folder an engine, with the same rooms: `server` (one of our own), `arena` (what torture does
-//! to it), `stock` (where the demo's record is), `floor` (what the bench measures beside it),
-//! `broken` (locks on it that are known to be wrong).
+//! One folder an engine, with the same rooms: `arena` (what torture does to it), `stock` (where the
+//! demo's record is), `floor` (what the bench measures beside it), `broken` (locks on it that are
+//! known to be wrong). The servers themselves are in the package `lockkeeper-testkit`.
 //!
 //! `ENGINES` is the one table: a line an engine. An engine that is not in it, such as one that a
 //! program of its own has registered, is measured, tortured and shown as `Other` is.

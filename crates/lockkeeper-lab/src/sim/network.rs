@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use lockkeeper::Ticks;
 use lockkeeper::engine::{Context, Event, Grant, Lease, LeaseId, Number};
+use lockkeeper_testkit::dice::Dice;
 
 use super::server::{Push, Server};
 use super::stage::Stage;
-use crate::dice::Dice;
 
 /// How long a request waits for its answer before that is unknown.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use lockkeeper::test_util::Host;
 use lockkeeper::{Clock, Ticks};
 
-use crate::dice::Dice;
+use lockkeeper_testkit::dice::Dice;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 

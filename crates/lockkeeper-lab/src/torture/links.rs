@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
+use lockkeeper_testkit::proxy::{Fault as Bytes, Proxy, Way};
+
 use super::Random;
 use super::arena::{Failed, Mended};
 use super::fault::{Fault, Hits};
 use super::loss::Loss;
 use super::network::{Namespace, Network};
 use super::storm::Storm;
-use crate::proxy::{Fault as Bytes, Proxy, Way};
 
 /// What every arena with links has.
 pub(crate) const FAULTS: [Fault; 6] = [

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lockkeeper_testkit::proxy::Way;
+
 use super::Random;
 use super::network::Line;
 use super::storm::Storm;
-use crate::proxy::Way;
 
 /// How long a link that loses some is the one or the other, at least.
 const SPELL: Duration = Duration::from_millis(30);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::dice::Dice;
+use lockkeeper_testkit::dice::Dice;
 
 /// See the module.
 #[derive(Clone, Debug)]

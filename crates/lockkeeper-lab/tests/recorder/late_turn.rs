@@ -38,7 +38,7 @@ impl Observer for Slow {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_is_answered_before_its_turn_is_recorded_is_recorded_after_it() {
-    let server = lockkeeper_lab::engines::redis::server::RedisServer::start();
+    let server = lockkeeper_testkit::redis::server::RedisServer::start();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.lkh");
     let writer = Writer::create(&path, WriterOptions::default()).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use lockkeeper_lab::conformance::Subject;
-use lockkeeper_lab::engines::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 
 /// The program that takes locks in another process.
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use lockkeeper_lab::conformance::Subject;
-use lockkeeper_lab::engines::postgres::pooler::{Mode, Pooler};
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
+use lockkeeper_testkit::postgres::pooler::{Mode, Pooler};
+use lockkeeper_testkit::postgres::server::PostgresServer;
 
 /// The program that takes locks in another process.
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use lockkeeper_lab::conformance::Subject;
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 /// A server of its own that keeps everything on disk, under a URL that is made of its own.
 pub fn redis_as(row: &str, url: impl FnOnce(&str) -> String) -> Subject {

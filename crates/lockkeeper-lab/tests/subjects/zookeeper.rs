@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use lockkeeper_lab::conformance::Subject;
-use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
-use lockkeeper_lab::engines::zookeeper::proxy::Proxy;
-use lockkeeper_lab::engines::zookeeper::server::{Ensemble, Server, Settings};
+use lockkeeper_testkit::zookeeper::client::{Client, Kind};
+use lockkeeper_testkit::zookeeper::proxy::Proxy;
+use lockkeeper_testkit::zookeeper::server::{Ensemble, Server, Settings};
 
 /// The program that takes locks in another process.
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");

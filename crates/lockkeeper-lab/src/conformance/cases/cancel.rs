@@ -204,7 +204,7 @@ pub(super) async fn r5_cancels_at_random_instants_lose_nothing(t: Arc<Trial>) {
         let (locks, name) = (if task % 2 == 0 { one.clone() } else { two.clone() }, name.clone());
         tasks.push(tokio::spawn(async move {
             // A schedule of its own for each task, the same in every run.
-            let mut dice = crate::dice::Dice::new(task);
+            let mut dice = lockkeeper_testkit::dice::Dice::new(task);
             let mut got = 0;
             for _ in 0..rounds {
                 let patience = Duration::from_micros(dice.below(longest.into()));

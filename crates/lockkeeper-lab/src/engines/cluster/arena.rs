@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, Setup};
+
 use super::started::Wanted;
 use crate::torture::arena::{About, Arena, Failed, Mended};
 use crate::torture::fault::{AWAY, AWAY_AND_FORGOTTEN, BOTH_GRANT, Fault, Hits};
@@ -342,7 +343,9 @@ mod tests {
                 assert_eq!(arena.strike(fault, 0), Err(Failed::Undone(refused)), "{fault}");
             }
             if fault == MOVE_SLOTS {
-                crate::until::until("a slot has moved", || *arena.moved.lock().unwrap() != Ok(0));
+                lockkeeper_testkit::until::until("a slot has moved", || {
+                    *arena.moved.lock().unwrap() != Ok(0)
+                });
             }
             assert_eq!(arena.mend(fault, 0), Ok(Mended::Ended), "{fault}");
             assert_eq!(before != arena.homes, fault.starts_with("kill-"), "{fault}");

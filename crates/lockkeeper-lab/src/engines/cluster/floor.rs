@@ -1,12 +1,12 @@
 //! The rows of a cluster: an uncontended acquire on one of its shards beside one on a server alone.
 
 use lockkeeper::Locks;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 use crate::bench::measure::{Row, pairs};
 use crate::bench::uncontended::{self, cycles};
 use crate::bench::{Subject, general, text};
 use crate::engines::own::with_options;
-use crate::engines::redis::server::RedisServer;
 
 /// Few, so that both often take their turns: what else runs here is in the way of both.
 const BATCH: u32 = 32;

@@ -1,15 +1,8 @@
-//! Redis Cluster: nodes of our own, and what is done with them.
+//! Redis Cluster: what is done with nodes of our own.
 
 pub(crate) mod arena;
 mod floor;
-pub(crate) mod moves;
 mod scene;
-#[allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "servers of a test's own: a failure to start them ends the test"
-)]
-pub mod server;
 pub(crate) mod started;
 
 use std::path::Path;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, Setup};
+
 use crate::demo::Guarding;
 use crate::demo::failover::{Ends, Falls, Scene};
 

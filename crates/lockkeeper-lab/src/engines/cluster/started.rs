@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use super::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, Setup};
+
 use crate::torture::arena::{has, take};
 
 /// Shards: three at least, for a majority of them decides who takes the place of another.

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::server::{PostgresServer, USER};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
+
 use super::usual;
 use crate::engines::own::with_options;
 use crate::torture::arena::{About, Arena, Failed, Mended, has};

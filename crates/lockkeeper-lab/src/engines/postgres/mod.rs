@@ -1,4 +1,4 @@
-//! PostgreSQL: a server of our own, and what is done with it.
+//! PostgreSQL: what is done with a server of our own.
 
 pub(crate) mod arena;
 #[cfg(feature = "postgres")]
@@ -7,24 +7,13 @@ pub(crate) mod broken;
 mod client;
 #[cfg(feature = "postgres")]
 mod floor;
-#[allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a server of a test's own: a failure to start it ends the test"
-)]
-pub mod pooler;
-#[allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a server of a test's own: a failure to start it ends the test"
-)]
-pub mod server;
 #[cfg(feature = "postgres")]
 mod stock;
 
 use std::path::Path;
 
 use lockkeeper::Result;
+use lockkeeper_testkit::postgres::server;
 
 use super::own::{Started, with_options};
 use super::{LabEngine, Torture};

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::resp::{Reply, Resp};
-use super::server::RedisServer;
+use lockkeeper_testkit::redis::resp::{Reply, Resp};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::clock_shim::ClockShim;
+
 use crate::check::Class;
-use crate::servers::clock_shim::ClockShim;
 use crate::torture::arena::clock::{ServerClock, Tells};
 use crate::torture::arena::disk::Disk;
 use crate::torture::arena::{About, Arena, Failed, Mended, has, take};
@@ -414,7 +415,7 @@ impl Arena for RedisArena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::until::until;
+    use lockkeeper_testkit::until::until;
 
     #[test]
     fn a_clock_counts_as_a_fault_when_it_went_wrong_and_not_when_it_was_only_told_to() {

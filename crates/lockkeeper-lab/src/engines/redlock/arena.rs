@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use lockkeeper_testkit::redis::resp::Resp;
+use lockkeeper_testkit::servers::clock_shim::ClockShim;
+
 use super::members::{Members, url};
-use crate::engines::redis::resp::Resp;
-use crate::servers::clock_shim::ClockShim;
 use crate::torture::arena::clock::ServerClock;
 use crate::torture::arena::{About, Arena, Failed, Mended};
 use crate::torture::fault::{AWAY, Fault, Hits, MEMBERS_FAST};

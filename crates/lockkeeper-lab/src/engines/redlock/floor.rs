@@ -1,12 +1,12 @@
 //! The rows of a quorum: an uncontended acquire beside a raw client of all members.
 
 use lockkeeper::url::EngineUrl;
+use lockkeeper_testkit::redis::resp::command;
 
 use crate::bench::measure::{Row, pairs};
 use crate::bench::uncontended::{self, cycles};
 use crate::bench::{Subject, general, text};
 use crate::engines::redis::floor::raw::Raw;
-use crate::engines::redis::resp::command;
 
 const BATCH: u32 = 64;
 /// What the raw client writes.

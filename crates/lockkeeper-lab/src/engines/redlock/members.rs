@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::engines::redis::resp::Resp;
-use crate::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::resp::Resp;
+use lockkeeper_testkit::redis::server::RedisServer;
+
 use crate::torture::arena::{has, take};
 
 /// For how long they have been up when they count in the layouts of others.

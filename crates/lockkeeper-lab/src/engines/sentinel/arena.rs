@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::server::{Deployment, SERVICE, Setup};
+use lockkeeper_testkit::sentinel::server::{Deployment, SERVICE, Setup};
+
 use super::started::{DOWN_AFTER, Wanted};
 use crate::check::Class;
 use crate::torture::arena::{About, Arena, Failed, Mended};

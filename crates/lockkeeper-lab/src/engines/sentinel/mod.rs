@@ -1,14 +1,8 @@
-//! Redis with Sentinels: a deployment of our own, and what is done with it.
+//! Redis with Sentinels: what is done with a deployment of our own.
 
 pub(crate) mod arena;
 mod broken;
 mod scenes;
-#[allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "servers of a test's own: a failure to start them ends the test"
-)]
-pub mod server;
 pub(crate) mod started;
 
 use std::path::Path;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::server::{Deployment, Setup};
+use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
+
 use crate::demo::Guarding;
 use crate::demo::failover::{Ends, Falls, Scene};
 

@@ -4,9 +4,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::client::Client;
-use super::server::{Ensemble, Links as Peers, Server, Settings};
-use crate::servers::clock_shim::ClockShim;
+use lockkeeper_testkit::servers::clock_shim::ClockShim;
+use lockkeeper_testkit::zookeeper::client::Client;
+use lockkeeper_testkit::zookeeper::server::{Ensemble, Links as Peers, Server, Settings};
+
 use crate::torture::arena::clock::{ServerClock, Tells};
 use crate::torture::arena::{About, Arena, Failed, Mended, has, take};
 use crate::torture::fault::{EXPIRE, FORGOTTEN, Fault, Hits, STEP};
@@ -411,9 +412,9 @@ impl Arena for ZooKeeperArena {
 mod tests {
     use lockkeeper::{Lost, blocking::Locks};
 
-    use super::super::client::Kind;
     use super::*;
-    use crate::until::until;
+    use lockkeeper_testkit::until::until;
+    use lockkeeper_testkit::zookeeper::client::Kind;
 
     #[test]
     fn the_session_of_one_client_is_ended_and_its_holds_are_lost_and_nobody_elses() {

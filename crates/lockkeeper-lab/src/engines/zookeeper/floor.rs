@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use lockkeeper::url::EngineUrl;
+use lockkeeper_testkit::zookeeper::client::{Client, Kind};
 
-use super::client::{Client, Kind};
 use crate::bench::handoff::{self, Peer};
 use crate::bench::measure::{Pairs, Row, pairs};
 use crate::bench::uncontended::cycles;

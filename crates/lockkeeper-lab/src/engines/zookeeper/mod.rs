@@ -1,22 +1,15 @@
-//! ZooKeeper: servers of our own, single or as an ensemble, and what is done with them.
+//! ZooKeeper: what is done with servers of our own, single or as an ensemble.
 
 pub(crate) mod arena;
 pub(crate) mod broken;
-pub mod client;
 pub(crate) mod floor;
-#[cfg_attr(
-    not(feature = "zookeeper"),
-    allow(dead_code, reason = "not every client of it is there")
-)]
-mod jute;
-pub mod proxy;
-pub mod server;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod stock;
 
 use std::path::Path;
 
 use lockkeeper::Result;
+use lockkeeper_testkit::zookeeper::server::{Ensemble, Server};
 
 use super::own::{Started, with_options};
 use super::{LabEngine, Torture};
@@ -25,8 +18,6 @@ use crate::bench::{Row, Subject};
 use crate::demo::stock::Shelf;
 use crate::torture::arena::Arena;
 use crate::torture::broken::Broken;
-
-use server::{Ensemble, Server};
 
 pub(crate) static LAB: Lab = Lab;
 

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
+
 use super::Failed;
 use crate::history::Writer;
-use crate::servers::clock_shim::{ClockShim, Clocks};
 
 /// How wrong a clock runs, in parts per million: within the drift allowance.
 const RATE: i32 = 80_000;

@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use lockkeeper::blocking::Locks;
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::until::until;
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 
 use super::*;
-use crate::engines::redis::server::RedisServer;
-use crate::engines::zookeeper::server::{Server, Settings};
-use crate::until::until;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 

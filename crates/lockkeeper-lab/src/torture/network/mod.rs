@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) use namespace::Namespace;
 use netlink::{End, Netlink};
 
-use crate::proxy::Way;
+use lockkeeper_testkit::proxy::Way;
 
 /// The links of clients and of the hub are numbered from here on in the switch, two a client; in
 /// the hub one a client.

@@ -87,7 +87,7 @@ mod real {
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};
 
-    use lockkeeper_lab::dice::Dice;
+    use lockkeeper_testkit::dice::Dice;
     use nix::errno::Errno;
     use nix::fcntl::{FcntlArg, fcntl};
     use nix::libc;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockkeeper_lab::dice::Dice;
-use lockkeeper_lab::engines::redis::server::{RedisClient, RedisServer};
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::dice::Dice;
+use lockkeeper_testkit::redis::server::{RedisClient, RedisServer};
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use super::scripts::{Holder, How, Lock, Place, Reply, Units};
 

@@ -2,10 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
-use lockkeeper_lab::servers::silent::Silent;
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::silent::Silent;
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 use tokio::net::TcpListener;
 
 use super::*;

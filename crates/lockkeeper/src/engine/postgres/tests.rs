@@ -11,8 +11,8 @@ mod statements;
 
 use std::time::{Duration, Instant};
 
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
-use lockkeeper_lab::proxy::{Fault, Proxy, Way};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
 use crate::engine::redis::tests::support::{PATIENCE, Process, engine_of, granted, number, until};
 use crate::engine::{Attempt, Change, End, Engine, Event, Query, Registration, Renewal};

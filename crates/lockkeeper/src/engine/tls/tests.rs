@@ -13,7 +13,7 @@ fn soon() -> Instant {
 #[tokio::test]
 async fn b2_a_certificate_beside_the_key_of_another_leaves_the_last_pair_in_use() {
     let dir = tempfile::tempdir().unwrap();
-    let made = lockkeeper_lab::servers::certificates::make(dir.path());
+    let made = lockkeeper_testkit::servers::certificates::make(dir.path());
     let [certificate, key] = ["c.pem", "c.key"].map(|name| dir.path().join(name));
     let put = |from: &str, to: &Path| _ = std::fs::copy(made.join(from), to).unwrap();
     put("client.pem", &certificate);

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::url::EngineUrl;
 use lockkeeper::{Error, ErrorKind, blocking};
+use lockkeeper_testkit::postgres::server::packaged;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
 use super::bare::connect;
 use crate::bench::measure::{Pairs, Row};
 use crate::bench::{Subject, text};
-use crate::engines::postgres::server::packaged;
 use crate::helper::{Crew, Program, hear, say};
 
 /// The kind of helper that is one of a pair.

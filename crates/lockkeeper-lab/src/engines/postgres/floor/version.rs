@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use lockkeeper_testkit::dice::Dice;
 use tokio_postgres::{Client, Statement};
 
 use super::bare::{connect, locks, make_rows};
 use crate::bench::measure::{Pairs, Row};
 use crate::bench::{Subject, text};
-use crate::dice::Dice;
 
 const WORKERS: u32 = 32;
 /// How long each of the two is measured before the other is.

@@ -4,7 +4,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::super::resp::{Reply, Resp};
+use lockkeeper_testkit::redis::resp::{Reply, Resp};
+
 use super::{BASE, Base, Broken, Strike, TTL, lease, wire};
 use crate::history::Writer;
 use crate::torture::fault::STOP;

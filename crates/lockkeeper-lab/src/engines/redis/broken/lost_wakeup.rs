@@ -4,7 +4,8 @@
 use std::io;
 use std::time::Duration;
 
-use super::super::resp::Resp;
+use lockkeeper_testkit::redis::resp::Resp;
+
 use super::{BASE, Base, Broken, Strike, wire};
 use crate::torture::raw::{Ending, GiveUp, Grant, RawLock, Style};
 

@@ -17,7 +17,8 @@ mod watchdog_outlives;
 use std::io;
 use std::time::Duration;
 
-use super::resp::{Reply, Resp};
+use lockkeeper_testkit::redis::resp::{Reply, Resp};
+
 use crate::history::Writer;
 use crate::torture::broken::{self, Broken, Strike, TTL};
 use crate::torture::orders::Orders;

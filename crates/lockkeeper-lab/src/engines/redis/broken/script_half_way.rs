@@ -3,7 +3,8 @@
 
 use std::io;
 
-use super::super::resp::Reply;
+use lockkeeper_testkit::redis::resp::Reply;
+
 use super::{BASE, Base, Broken, EVERY, Strike, TTL};
 use crate::torture::fault::SPOIL_COUNTER;
 use crate::torture::raw::{Ending, GiveUp, Grant, RawLock};

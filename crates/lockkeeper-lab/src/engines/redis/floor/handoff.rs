@@ -5,9 +5,9 @@ use std::io::BufRead as _;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Error, ErrorKind, Kind, Locks};
+use lockkeeper_testkit::redis::resp::command;
 use serde::{Deserialize, Serialize};
 
-use super::super::resp::command;
 use super::learn::Words;
 use super::raw::Raw;
 use crate::bench::handoff::now;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lockkeeper::url::EngineUrl;
+use lockkeeper_testkit::redis::resp::encode;
 use serde::{Deserialize, Serialize};
 
-use super::super::resp::encode;
 use crate::bench::{Subject, text};
 
 /// The words that lockkeeper sends for one lock, ready to be sent for any.

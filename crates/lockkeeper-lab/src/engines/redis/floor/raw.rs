@@ -5,7 +5,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::super::resp::{command, encode};
+use lockkeeper_testkit::redis::resp::{command, encode};
+
 use crate::bench::text;
 
 /// One connection.

@@ -1,6 +1,7 @@
 //! One task that nobody is in the way of, and many tasks with names of their own.
 
-use super::super::resp::command;
+use lockkeeper_testkit::redis::resp::command;
+
 use super::learn::Words;
 use super::raw::Raw;
 use crate::bench::measure::{Row, pairs};

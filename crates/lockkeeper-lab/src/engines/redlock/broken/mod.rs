@@ -8,8 +8,9 @@ mod one_phase_token;
 use std::io;
 use std::time::Duration;
 
+use lockkeeper_testkit::redis::resp::{Reply, Resp};
+
 use crate::engines::redis::broken::COMPARE_AND_DELETE;
-use crate::engines::redis::resp::{Reply, Resp};
 use crate::history::Writer;
 use crate::torture::broken::{self, Broken, Strike};
 use crate::torture::orders::Orders;

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use lockkeeper_testkit::redis::resp::Reply;
+
 use super::{BASE, Broken, Lock, Quorum, Strike};
-use crate::engines::redis::resp::Reply;
 use crate::history::Writer;
 use crate::torture::broken::TTL;
 use crate::torture::raw::{Grant, Style};

@@ -3,10 +3,11 @@
 use std::io;
 use std::time::Duration;
 
-use super::super::server::SERVICE;
+use lockkeeper_testkit::redis::resp::{Reply, Resp};
+use lockkeeper_testkit::sentinel::server::SERVICE;
+
 use super::{BASE, Broken};
 use crate::engines::redis::broken::COMPARE_AND_DELETE;
-use crate::engines::redis::resp::{Reply, Resp};
 use crate::history::Writer;
 use crate::torture::broken::Strike;
 use crate::torture::orders::Orders;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::super::jute::{Answer, Body, Connection, xid};
-use super::super::proxy::op;
+use lockkeeper_testkit::zookeeper::jute::{Answer, Body, Connection, xid};
+use lockkeeper_testkit::zookeeper::proxy::op;
 
 /// How long a connection waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use lockkeeper::url::{EngineUrl, Secret};
 use lockkeeper::{Error, ErrorKind, Result};
 
-use super::super::jute::{Answer, Body, Connection, xid};
-use super::super::proxy::op;
+use lockkeeper_testkit::zookeeper::jute::{Answer, Body, Connection, xid};
+use lockkeeper_testkit::zookeeper::proxy::op;
 
 /// How long anything may take.
 const WITHIN: Duration = Duration::from_secs(10);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper_lab::engines::cluster::server::{Nodes, Setup};
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::support::{open, process};
 use crate::engine::redis::tests::support::{granted, number, until};

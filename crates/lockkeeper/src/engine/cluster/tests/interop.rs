@@ -1,6 +1,6 @@
 //! What other libraries do on a cluster that they do not do on one server.
 
-use lockkeeper_lab::engines::cluster::server::Nodes;
+use lockkeeper_testkit::cluster::server::Nodes;
 
 use super::support::open;
 use crate::engine::redis::tests::support::until;

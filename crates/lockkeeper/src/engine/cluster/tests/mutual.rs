@@ -1,7 +1,7 @@
 //! Locks of two processes, and what they cost the nodes.
 
-use lockkeeper_lab::engines::cluster::server::Nodes;
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::cluster::server::Nodes;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::support::{open, process};
 use crate::engine::redis::tests::support::{granted, until};

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use lockkeeper_lab::engines::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 
 use super::support::{open, process};
 use crate::Locks;

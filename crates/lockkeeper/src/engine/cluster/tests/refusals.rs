@@ -1,7 +1,7 @@
 //! What is refused, and why: one line with the URL to use.
 
-use lockkeeper_lab::engines::cluster::server::{Nodes, Setup};
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::support::{open, process};
 use crate::engine::redis::tests::support::{Process, options};

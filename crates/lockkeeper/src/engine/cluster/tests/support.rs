@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::engines::cluster::server::Nodes;
+use lockkeeper_testkit::cluster::server::Nodes;
 
 use crate::engine::redis::tests::support::{Process, engine_of};
 use crate::words::error::Result;

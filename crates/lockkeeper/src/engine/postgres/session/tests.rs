@@ -4,8 +4,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
-use lockkeeper_lab::proxy::{Proxy, Way};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::proxy::{Proxy, Way};
 
 use super::super::tests::refusals::Greeter;
 use crate::engine::redis::tests::support::{Process, engine_of, until};

@@ -1,6 +1,6 @@
 //! What an administrator removes: the statement of docs/engines/postgres.md, as it stands there.
 
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
+use lockkeeper_testkit::postgres::server::PostgresServer;
 
 use super::{claim, process};
 use crate::engine::redis::tests::support::{granted, number, until};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
+use lockkeeper_testkit::postgres::server::PostgresServer;
 
 use super::statements::{Db, expire, statement};
 use super::{claim, open, process};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::engines::postgres::pooler::{Mode as Pool, Pooler};
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
-use lockkeeper_lab::proxy::Proxy;
+use lockkeeper_testkit::postgres::pooler::{Mode as Pool, Pooler};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::proxy::Proxy;
 
 use super::{claim, open, process};
 use crate::engine::redis::tests::support::{PATIENCE, Process, granted, number, until};

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 
 use super::super::options::PostgresOptions;
 use super::super::wire::dial;

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 use tokio_postgres::{Client, NoTls};
 
 use super::{claim, open, process};

@@ -28,5 +28,5 @@ pub(in crate::engine) mod support;
 mod tls;
 mod watch;
 
-use lockkeeper_lab::engines::redis::server;
-use lockkeeper_lab::proxy;
+use lockkeeper_testkit::proxy;
+use lockkeeper_testkit::redis::server;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use super::server::RedisServer;
 use super::support::{Process, granted, number};

@@ -84,7 +84,7 @@ fn a_password_that_is_set_later_is_asked_for_at_the_next_connect_and_nothing_is_
 
 #[test]
 fn a_server_whose_clock_is_far_off_is_used_and_named() {
-    use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+    use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
     let shim = ClockShim::new().unwrap();
     let [(preload, library), (control, file)] = shim.environment();
     let server = RedisServer::start_in(
@@ -383,7 +383,7 @@ fn something_that_is_no_redis_is_told_apart_from_one_that_is_not_there() {
         "{error}"
     );
     drop(http.join());
-    let error = refused(options(lockkeeper_lab::servers::free_port()));
+    let error = refused(options(lockkeeper_testkit::servers::free_port()));
     assert!(
         error.kind() == ErrorKind::Unreachable && error.message().contains("refused"),
         "{error}"

@@ -49,7 +49,7 @@ struct Secure {
 impl Secure {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let made = lockkeeper_lab::servers::certificates::make(dir.path());
+        let made = lockkeeper_testkit::servers::certificates::make(dir.path());
         let (server, port) = RedisServer::start_with_tls(&made, &["--tls-auth-clients", "no"]);
         Self { server, port, ca: made.join("ca.pem"), _dir: dir }
     }
@@ -196,7 +196,7 @@ struct OverTls {
 impl OverTls {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let made = lockkeeper_lab::servers::certificates::make(dir.path());
+        let made = lockkeeper_testkit::servers::certificates::make(dir.path());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (tell, told) = channel();

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use lockkeeper_lab::engines::redis::server::RedisClient;
-use lockkeeper_lab::servers::free_port;
+use lockkeeper_testkit::redis::server::RedisClient;
+use lockkeeper_testkit::servers::free_port;
 
 use super::super::options::{Layout, RedisOptions, RedissonLock, RedissonSemaphore};
 use super::super::script::Which;

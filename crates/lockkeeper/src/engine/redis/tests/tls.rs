@@ -28,7 +28,7 @@ fn over_tls(dir: &Path, port: u16) -> RedisOptions {
 #[test]
 fn tls_is_spoken_and_a_mismatch_is_named() {
     let plain = RedisServer::start();
-    let dir = lockkeeper_lab::servers::certificates::make(plain.dir());
+    let dir = lockkeeper_testkit::servers::certificates::make(plain.dir());
     let file = |name: &str| dir.join(name);
     let text = |name: &str| file(name).to_string_lossy().into_owned();
     let (server, port) = with_tls(&dir, "TLSv1.3");
@@ -85,7 +85,7 @@ fn tls_is_spoken_and_a_mismatch_is_named() {
 fn b2_a_server_that_refuses_our_certificate_is_a_refusal_and_waited_for_if_it_took_it_before() {
     for version in ["TLSv1.2", "TLSv1.3"] {
         let home = tempfile::tempdir().unwrap();
-        let dir = lockkeeper_lab::servers::certificates::make(home.path());
+        let dir = lockkeeper_testkit::servers::certificates::make(home.path());
         let (server, port) = with_tls(&dir, version);
         let known = over_tls(&dir, port);
         drop(Process::with(known.clone()));
@@ -104,7 +104,7 @@ fn b2_a_server_that_refuses_our_certificate_is_a_refusal_and_waited_for_if_it_to
 #[test]
 fn b2_a_server_is_not_trusted_before_for_what_another_one_of_the_same_url_showed() {
     let home = tempfile::tempdir().unwrap();
-    let dir = lockkeeper_lab::servers::certificates::make(home.path());
+    let dir = lockkeeper_testkit::servers::certificates::make(home.path());
     let [(_one, at), (two, to)] = [(); 2].map(|()| with_tls(&dir, "TLSv1.3"));
     let known = over_tls(&dir, at);
     drop(Process::with(known.clone()));

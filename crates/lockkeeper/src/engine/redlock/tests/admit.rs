@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::super::wire::Member;
 use super::faults::ran;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper_lab::proxy::{Fault, Proxy, Way};
+use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
 use super::support::{Proxied, Quorum, TTL, claim, open, until_it_counts};
 use crate::engine::redis::tests::support::{Process, fill, granted, until};

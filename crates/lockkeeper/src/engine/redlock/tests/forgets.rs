@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::proxy::Proxy;
+use lockkeeper_testkit::proxy::Proxy;
+use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::super::wire::Member;
 use super::support::{KEY, Proxied, Quorum, TTL, claim, open, open_at};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::proxy::{Fault, Proxy, Way};
+use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
 use super::super::watch::TOLD_BY_FEW;
 use super::faults::ran;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::proxy::{Fault, Way};
+use lockkeeper_testkit::proxy::{Fault, Way};
+use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::refusals::answering;
 use super::support::{KEY, Proxied, Quorum, TTL, claim, open};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lockkeeper_lab::proxy::{Fault, Proxy, Way};
+use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
 use super::faults::ran;
 use super::plain::refused;

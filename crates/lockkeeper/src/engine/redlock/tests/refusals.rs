@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::time::Duration;
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::servers::certificates;
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::certificates;
 
 use super::support::{Quorum, TTL, claim, open};
 use crate::engine::redis::tests::support::{Process, granted, until};

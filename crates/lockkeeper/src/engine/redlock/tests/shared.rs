@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lockkeeper_lab::proxy::{Fault, Way};
+use lockkeeper_testkit::proxy::{Fault, Way};
 
 use super::faults::ran;
 use super::support::{Proxied, Quorum, TTL, claim};

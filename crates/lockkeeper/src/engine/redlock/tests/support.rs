@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::proxy::{Fault, Proxy, Way};
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Common, End, Renewal};

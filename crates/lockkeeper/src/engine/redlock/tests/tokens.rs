@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use super::super::recipe::Said;
 use super::super::wire::Member;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
-use lockkeeper_lab::proxy::{Fault, Proxy, Way};
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
+use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use super::support::open;
 use crate::engine::redis::options::{RedisOptions, Wait};

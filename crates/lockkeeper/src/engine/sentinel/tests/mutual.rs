@@ -1,7 +1,7 @@
 //! Locks of two processes, and what they cost their servers.
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::sentinel::server::Deployment;
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::sentinel::server::Deployment;
 
 use super::support::{open, process};
 use crate::engine::redis::tests::support::{granted, until};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use super::support::{open, process};
 use crate::engine::redis::tests::support::{Process, fill, options, until};

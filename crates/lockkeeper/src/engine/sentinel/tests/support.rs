@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::engines::sentinel::server::Deployment;
+use lockkeeper_testkit::sentinel::server::Deployment;
 
 use crate::engine::redis::tests::support::{Process, engine_of};
 use crate::words::error::Result;

@@ -15,7 +15,7 @@ use crate::engine::zookeeper::tests::{Client, Place, claim_in, run, until};
 use crate::words::claim::Mode;
 use crate::words::id::ClaimId;
 use crate::words::name::Kind;
-use lockkeeper_lab::dice::Dice;
+use lockkeeper_testkit::dice::Dice;
 
 /// One client with one claim.
 struct Side {

@@ -202,7 +202,7 @@ fn many_readers_that_come_in_together_after_an_upgrade_do_not_hinder_each_other_
         }
         let asked = proxy
             .take_counts()
-            .get(&lockkeeper_lab::engines::zookeeper::proxy::op::MULTI)
+            .get(&lockkeeper_testkit::zookeeper::proxy::op::MULTI)
             .copied()
             .unwrap_or(0);
         assert!(
@@ -365,7 +365,7 @@ fn r5_an_upgrade_that_is_taken_back_leaves_the_hold_as_it_was() {
 #[test]
 fn an_upgrade_lives_through_lost_replies() {
     run(async {
-        use lockkeeper_lab::engines::zookeeper::proxy::op;
+        use lockkeeper_testkit::zookeeper::proxy::op;
         let place = Place::new().await;
         for lost in [op::CREATE, op::MULTI, op::GET_DATA, op::DELETE] {
             let (proxy, one) = place.client_behind_a_proxy("").await;

@@ -1,6 +1,6 @@
 //! Waiting for a permit of another library's semaphore: at its gate, one behind the other.
 
-use lockkeeper_lab::engines::zookeeper::proxy::op;
+use lockkeeper_testkit::zookeeper::proxy::op;
 
 use super::faults::end_session;
 use super::*;

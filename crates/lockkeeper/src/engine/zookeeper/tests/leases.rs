@@ -1,6 +1,6 @@
 //! The semaphores of kazoo: permits that are counted, behind a gate.
 
-use lockkeeper_lab::engines::zookeeper::proxy::op;
+use lockkeeper_testkit::zookeeper::proxy::op;
 
 use super::faults::{end_session, tells_that_it_ended};
 use super::*;

@@ -1,6 +1,6 @@
 //! Replies that are lost, and requests that are held up or never arrive.
 
-use lockkeeper_lab::engines::zookeeper::proxy::op;
+use lockkeeper_testkit::zookeeper::proxy::op;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Lost servers of an ensemble, and those that lag behind.
 
-use lockkeeper_lab::engines::zookeeper::server::Ensemble;
+use lockkeeper_testkit::zookeeper::server::Ensemble;
 
 use super::*;
 

@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use lockkeeper_lab::engines::zookeeper::proxy::Proxy;
-use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::zookeeper::proxy::Proxy;
+use lockkeeper_testkit::zookeeper::server::{Server, Settings};
 use tokio::sync::Notify;
 
 use super::options::Options;

@@ -1,6 +1,6 @@
 //! The mutex: one holder, first come first served, nothing left behind.
 
-use lockkeeper_lab::engines::zookeeper::proxy::{Proxy, op};
+use lockkeeper_testkit::zookeeper::proxy::{Proxy, op};
 
 use super::*;
 

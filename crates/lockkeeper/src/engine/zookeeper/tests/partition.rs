@@ -1,7 +1,7 @@
 //! A follower that is cut off from its leader goes on answering its clients, and knows nothing of
 //! what they lost.
 
-use lockkeeper_lab::engines::zookeeper::server::Ensemble;
+use lockkeeper_testkit::zookeeper::server::Ensemble;
 
 use super::*;
 use crate::{Locks, Released};

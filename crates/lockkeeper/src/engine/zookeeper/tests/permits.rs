@@ -1,6 +1,6 @@
 //! Semaphores: ours, weighted, in one directory; and Curator's.
 
-use lockkeeper_lab::engines::zookeeper::proxy::{Proxy, op};
+use lockkeeper_testkit::zookeeper::proxy::{Proxy, op};
 
 use super::*;
 use crate::ErrorKind;

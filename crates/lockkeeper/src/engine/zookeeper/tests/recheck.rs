@@ -1,6 +1,6 @@
 //! What catches what was lost, what is told to whom, and that nothing is kept of it.
 
-use lockkeeper_lab::engines::zookeeper::proxy::op;
+use lockkeeper_testkit::zookeeper::proxy::op;
 
 use super::*;
 use crate::ErrorKind;

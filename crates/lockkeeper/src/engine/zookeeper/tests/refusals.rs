@@ -1,6 +1,6 @@
 //! What others leave in our directories, what servers refuse, and what cannot be reached.
 
-use lockkeeper_lab::engines::zookeeper::proxy::{Proxy, op};
+use lockkeeper_testkit::zookeeper::proxy::{Proxy, op};
 
 use super::*;
 use crate::ErrorKind;
@@ -268,7 +268,7 @@ fn urls_that_lead_nowhere_are_told_apart() {
         let error = refusal(&place.url("auth=nonsense:x")).await;
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
         // Nobody listens; somebody listens and says nothing; somebody says something else.
-        let port = lockkeeper_lab::servers::free_port();
+        let port = lockkeeper_testkit::servers::free_port();
         let free = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
         let error = refusal(&format!("zk://127.0.0.1:{port}?connect_timeout=300ms")).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");

@@ -276,7 +276,7 @@ fn a_lock_is_taken_away_from_whoever_holds_it() {
 #[test]
 fn several_locks_are_created_in_one_transaction_and_taken_all_or_none() {
     run(async {
-        use lockkeeper_lab::engines::zookeeper::proxy::op;
+        use lockkeeper_testkit::zookeeper::proxy::op;
         let place = Place::new().await;
         let (proxy, one) = place.client_behind_a_proxy("").await;
         let two = place.client().await;

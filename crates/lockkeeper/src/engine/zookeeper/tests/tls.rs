@@ -5,13 +5,13 @@ use crate::ErrorKind;
 
 /// A server that speaks TLS on a port of its own, the port, and where the certificates are.
 fn start(dir: &std::path::Path) -> (Server, u16, impl Fn(&str) -> String + use<>) {
-    let dir = lockkeeper_lab::servers::certificates::make(dir);
+    let dir = lockkeeper_testkit::servers::certificates::make(dir);
     let at = dir.clone();
     let file = move |name: &str| at.join(name).display().to_string();
     let keys = std::fs::read_to_string(file("server.key")).unwrap()
         + &std::fs::read_to_string(file("server.pem")).unwrap();
     std::fs::write(dir.join("both.pem"), keys).unwrap();
-    let secure = lockkeeper_lab::servers::free_port();
+    let secure = lockkeeper_testkit::servers::free_port();
     let settings = Settings {
         lines: vec![
             format!("secureClientPort={secure}"),

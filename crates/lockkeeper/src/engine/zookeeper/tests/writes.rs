@@ -1,6 +1,6 @@
 //! What a holder writes into ZooKeeper, through the library's own door.
 
-use lockkeeper_lab::engines::zookeeper::proxy::Proxy;
+use lockkeeper_testkit::zookeeper::proxy::Proxy;
 
 use super::*;
 use crate::{ErrorKind, Locks, Write};

@@ -1,6 +1,6 @@
 //! The table: how it is made, which are refused, what names it takes.
 
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
+use lockkeeper_testkit::postgres::server::PostgresServer;
 
 use super::server::{claim, open, process, refused};
 use crate::engine::redis::tests::support::{granted, until};

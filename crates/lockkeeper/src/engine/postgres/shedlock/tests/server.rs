@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
-use lockkeeper_lab::proxy::{Fault, Proxy, Way};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
 use crate::engine::redis::tests::support::{Process, engine_of, granted, until};
 use crate::engine::{Attempt, Change, End, Event, Number, Renewal};

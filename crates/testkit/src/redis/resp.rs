@@ -7,26 +7,33 @@ use std::time::{Duration, Instant};
 
 /// What a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub enum Reply {
+    /// Nothing is there.
     Nil,
+    /// A number.
     Number(i64),
+    /// A simple string or one of bytes.
     Text(String),
+    /// Several answers in one.
     List(Vec<Reply>),
+    /// Why it was not done.
     Error(String),
 }
 
 impl Reply {
-    pub(crate) fn is_ok(&self) -> bool {
+    /// Whether it is `OK` or the number 1.
+    pub fn is_ok(&self) -> bool {
         *self == Self::Text("OK".to_owned()) || *self == Self::Number(1)
     }
 
-    pub(crate) fn text(&self) -> Option<&str> {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
     /// Its lines, lists flattened; an error comes as its text with a minus before it, nil as
     /// `(nil)`.
-    pub(crate) fn lines(self) -> Vec<String> {
+    pub fn lines(self) -> Vec<String> {
         match self {
             Self::Nil => vec!["(nil)".to_owned()],
             Self::Number(number) => vec![number.to_string()],
@@ -38,12 +45,12 @@ impl Reply {
 }
 
 /// A command of plain words.
-pub(crate) fn command(words: &[&str]) -> Vec<u8> {
+pub fn command(words: &[&str]) -> Vec<u8> {
     encode(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>())
 }
 
 /// A command as it goes over the wire.
-pub(crate) fn encode(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
+pub fn encode(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         let word = word.as_ref();
@@ -55,19 +62,23 @@ pub(crate) fn encode(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
 }
 
 /// A connection; made when it is wanted, and made anew after an error.
-pub(crate) struct Resp {
+pub struct Resp {
     port: u16,
     patience: Duration,
     stream: Option<BufReader<TcpStream>>,
 }
 
 impl Resp {
-    pub(crate) fn to(port: u16, patience: Duration) -> Self {
+    /// To a port of the loopback; connecting, and each answer, may take as long as `patience`.
+    pub fn to(port: u16, patience: Duration) -> Self {
         Self { port, patience, stream: None }
     }
 
     /// Connects, unless it is connected.
-    pub(crate) fn open(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the server is not there.
+    pub fn open(&mut self) -> io::Result<()> {
         self.stream().map(drop)
     }
 
@@ -84,7 +95,10 @@ impl Resp {
     }
 
     /// Sends a command and reads its answer. After an error the connection is gone.
-    pub(crate) fn ask(&mut self, words: &[&str]) -> io::Result<Reply> {
+    ///
+    /// # Errors
+    /// When the server does not answer, or not in Redis' protocol.
+    pub fn ask(&mut self, words: &[&str]) -> io::Result<Reply> {
         let answer = self.send(words).and_then(|()| self.read());
         if answer.is_err() {
             self.stream = None;
@@ -93,7 +107,10 @@ impl Resp {
     }
 
     /// Sends a command.
-    pub(crate) fn send(&mut self, words: &[&str]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn send(&mut self, words: &[&str]) -> io::Result<()> {
         let sent = self.stream()?.get_mut().write_all(&command(words));
         if sent.is_err() {
             self.stream = None;
@@ -102,7 +119,10 @@ impl Resp {
     }
 
     /// Waits for something that the server says unasked; `None`: nothing came in that time.
-    pub(crate) fn hear(&mut self, within: Duration) -> io::Result<Option<Reply>> {
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn hear(&mut self, within: Duration) -> io::Result<Option<Reply>> {
         let stream = self.stream()?;
         let until = Instant::now() + within;
         stream.get_ref().set_read_timeout(Some(within.max(Duration::from_millis(1))))?;
@@ -137,7 +157,10 @@ impl Resp {
     }
 
     /// Reads one answer.
-    pub(crate) fn read(&mut self) -> io::Result<Reply> {
+    ///
+    /// # Errors
+    /// As [`Resp::ask`].
+    pub fn read(&mut self) -> io::Result<Reply> {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not an answer of Redis");
         let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let mut line = String::new();
@@ -174,7 +197,7 @@ impl Resp {
 ///
 /// # Errors
 /// When it does not answer.
-pub(crate) fn ask_once(
+pub fn ask_once(
     port: u16,
     patience: Duration,
     password: Option<&str>,

@@ -47,7 +47,7 @@ pub struct PostgresServer {
 }
 
 /// A program of the package.
-pub(crate) fn packaged(name: &str) -> PathBuf {
+pub fn packaged(name: &str) -> PathBuf {
     Path::new(BIN).join(name)
 }
 

@@ -10,14 +10,14 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use super::server::AGREED_WITHIN;
-use crate::engines::redis::resp::ask_once;
+use crate::redis::resp::ask_once;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The nodes as they are now, by their places.
 #[derive(Clone)]
-pub(crate) struct Moves {
+pub struct Moves {
     /// Their ports; none where a node does not run.
     ports: Vec<Option<u16>>,
 }
@@ -106,7 +106,10 @@ impl Moves {
     }
 
     /// Those that run and are no replicas.
-    pub(crate) fn masters(&self) -> Result<Vec<usize>, String> {
+    ///
+    /// # Errors
+    /// What a node answers instead.
+    pub fn masters(&self) -> Result<Vec<usize>, String> {
         let mut masters = Vec::new();
         for at in self.running() {
             if self.ask(at, &["ROLE"])?.first().is_some_and(|role| role == "master") {
@@ -117,7 +120,10 @@ impl Moves {
     }
 
     /// A slot in which a node has a key.
-    pub(crate) fn used_slot(&self, at: usize) -> Result<Option<usize>, String> {
+    ///
+    /// # Errors
+    /// What a node answers instead.
+    pub fn used_slot(&self, at: usize) -> Result<Option<usize>, String> {
         let key = self.ask(at, &["RANDOMKEY"])?.concat();
         if key == "(nil)" {
             return Ok(None);
@@ -126,7 +132,10 @@ impl Moves {
     }
 
     /// The slots of a node that has few.
-    pub(super) fn slots_of(&self, at: usize) -> Result<Vec<usize>, String> {
+    ///
+    /// # Errors
+    /// What a node answers instead.
+    pub fn slots_of(&self, at: usize) -> Result<Vec<usize>, String> {
         Ok(self.own(at)?.slots.into_iter().flatten().collect())
     }
 
@@ -171,7 +180,10 @@ impl Moves {
     }
 
     /// Moves slots with all their keys, and waits until all nodes know of it.
-    pub(crate) fn slots(&self, slots: &[usize], from: usize, to: usize) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What a node answers instead.
+    pub fn slots(&self, slots: &[usize], from: usize, to: usize) -> Result<(), String> {
         // First, so that no slot is open for as long as that takes.
         self.raise(to)?;
         for slot in slots {
@@ -214,7 +226,10 @@ impl Moves {
     }
 
     /// Finishes every move that was begun.
-    pub(crate) fn finish(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What a node answers instead.
+    pub fn finish(&self) -> Result<(), String> {
         for from in self.masters()? {
             for (slot, id) in self.own(from)?.leaving {
                 let all = self.seen_by(from)?;

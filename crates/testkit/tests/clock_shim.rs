@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lockkeeper_lab::engines::redis::server::RedisServer;
-use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 const HOUR: f64 = 3600.0;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::engines::redis::resp::ask_once;
-use crate::engines::redis::server::RedisServer;
+use crate::redis::resp::ask_once;
+use crate::redis::server::RedisServer;
 
 /// The service that the Sentinels watch.
 pub const SERVICE: &str = "mymaster";

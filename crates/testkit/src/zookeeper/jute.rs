@@ -1,5 +1,5 @@
 //! ZooKeeper's protocol, blocking, for one thread: one connection with a session of its own, below
-//! every client of the lab.
+//! every client here and in the laboratory.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,30 +13,33 @@ const LONGEST: usize = 64 << 20;
 const HEAD: usize = 16;
 
 /// Answers of the server that are no answers to a request, and requests without a number.
-pub(crate) mod xid {
-    pub(crate) const EVENT: i32 = -1;
-    pub(crate) const PING: i32 = -2;
-    pub(crate) const AUTH: i32 = -4;
+pub mod xid {
+    /// A watch has fired.
+    pub const EVENT: i32 = -1;
+    /// A sign of life.
+    pub const PING: i32 = -2;
+    /// Who we are.
+    pub const AUTH: i32 = -4;
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     stream: TcpStream,
     xid: i32,
     /// How long its session may be idle, as negotiated.
-    pub(crate) timeout: Duration,
-    pub(crate) last_sent: Instant,
+    pub timeout: Duration,
+    /// When something was sent last.
+    pub last_sent: Instant,
     patience: Duration,
 }
 
 impl Connection {
     /// Connects to a server and begins a session; an answer may take as long as `patience`.
-    pub(crate) fn open(
-        address: SocketAddr,
-        session: Duration,
-        patience: Duration,
-    ) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// When the server is not there, or does not serve.
+    pub fn open(address: SocketAddr, session: Duration, patience: Duration) -> io::Result<Self> {
         let mut connection = Self::connect(address, session, patience)?;
         connection.send(&Session { timeout: session, ..Session::default() }.hello())?;
         let begun =
@@ -47,7 +50,10 @@ impl Connection {
 
     /// Ends a session that somebody else has. It is taken up and ended in one message, for its
     /// owner, whose connection that cuts, comes back.
-    pub(crate) fn end(address: SocketAddr, session: Session, patience: Duration) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the server is not there, or knows no such session.
+    pub fn end(address: SocketAddr, session: Session, patience: Duration) -> io::Result<()> {
         let mut connection = Self::connect(address, session.timeout, patience)?;
         let close = Body::default().bytes(&Body::default().int(1).int(op::CLOSE).0);
         connection
@@ -69,25 +75,37 @@ impl Connection {
     }
 
     /// Sends a request; answers its number.
-    pub(crate) fn request(&mut self, operation: i32, body: &Body) -> io::Result<i32> {
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn request(&mut self, operation: i32, body: &Body) -> io::Result<i32> {
         self.xid += 1;
         self.request_as(self.xid, operation, body)?;
         Ok(self.xid)
     }
 
     /// Sends a request under a number of the caller's.
-    pub(crate) fn request_as(&mut self, xid: i32, operation: i32, body: &Body) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn request_as(&mut self, xid: i32, operation: i32, body: &Body) -> io::Result<()> {
         self.last_sent = Instant::now();
         self.send(&[&xid.to_be_bytes(), &operation.to_be_bytes(), body.0.as_slice()].concat())
     }
 
     /// The next answer or event.
-    pub(crate) fn answer(&mut self) -> io::Result<Answer> {
+    ///
+    /// # Errors
+    /// When the connection breaks, or none comes in time.
+    pub fn answer(&mut self) -> io::Result<Answer> {
         self.receive().map(Answer)
     }
 
     /// Whether something comes in that time.
-    pub(crate) fn comes_within(&mut self, time: Duration) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn comes_within(&mut self, time: Duration) -> io::Result<bool> {
         self.stream.set_read_timeout(Some(time.max(Duration::from_millis(1))))?;
         let there = self.stream.peek(&mut [0; 1]);
         self.stream.set_read_timeout(Some(self.patience))?;
@@ -127,7 +145,7 @@ impl Connection {
 
 /// What a server tells whomever it takes in, and what it takes to take that session up.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Session {
+pub struct Session {
     id: i64,
     password: [u8; 16],
     timeout: Duration,
@@ -135,7 +153,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// The one that begins with these bytes of a server, the first on a connection.
-    pub(crate) fn greeted(bytes: &[u8]) -> Option<Self> {
+    pub fn greeted(bytes: &[u8]) -> Option<Self> {
         Self::read(bytes.get(4..)?)
     }
 
@@ -163,36 +181,40 @@ impl Session {
 
 /// What a request says.
 #[derive(Debug, Default)]
-pub(crate) struct Body(Vec<u8>);
+pub struct Body(Vec<u8>);
 
 impl Body {
     /// One that begins with a path, as nearly all do.
-    pub(crate) fn of(path: &str) -> Self {
+    pub fn of(path: &str) -> Self {
         Self::default().bytes(path.as_bytes())
     }
 
     /// What creates a node that everybody may do everything with; `kind` as the protocol numbers
     /// them.
-    pub(crate) fn create(path: &str, data: &[u8], kind: i32) -> Self {
+    pub fn create(path: &str, data: &[u8], kind: i32) -> Self {
         Self::of(path).bytes(data).int(1).int(31).bytes(b"world").bytes(b"anyone").int(kind)
     }
 
-    pub(crate) fn int(mut self, number: i32) -> Self {
+    /// Adds 32 bits.
+    pub fn int(mut self, number: i32) -> Self {
         self.0.extend(number.to_be_bytes());
         self
     }
 
-    pub(crate) fn long(mut self, number: i64) -> Self {
+    /// Adds 64 bits.
+    pub fn long(mut self, number: i64) -> Self {
         self.0.extend(number.to_be_bytes());
         self
     }
 
-    pub(crate) fn flag(mut self, flag: bool) -> Self {
+    /// Adds a byte that is 0 or 1.
+    pub fn flag(mut self, flag: bool) -> Self {
         self.0.push(u8::from(flag));
         self
     }
 
-    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
+    /// Adds bytes behind their number.
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self = self.int(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
         self.0.extend(bytes);
         self
@@ -200,21 +222,27 @@ impl Body {
 }
 
 /// What the server sent.
-pub(crate) struct Answer(Vec<u8>);
+pub struct Answer(Vec<u8>);
 
 impl Answer {
     /// The number of the request that it answers, or one of [`xid`].
-    pub(crate) fn xid(&self) -> io::Result<i32> {
+    ///
+    /// # Errors
+    /// When it is shorter than a head.
+    pub fn xid(&self) -> io::Result<i32> {
         self.reader(0).int()
     }
 
     /// 0, or why it was not done.
-    pub(crate) fn code(&self) -> io::Result<i32> {
+    ///
+    /// # Errors
+    /// When it is shorter than a head.
+    pub fn code(&self) -> io::Result<i32> {
         self.reader(12).int()
     }
 
     /// What stands behind the head.
-    pub(crate) fn body(&self) -> Reader<'_> {
+    pub fn body(&self) -> Reader<'_> {
         self.reader(HEAD)
     }
 
@@ -223,8 +251,8 @@ impl Answer {
     }
 }
 
-/// Reads an answer from the front.
-pub(crate) struct Reader<'a>(&'a [u8]);
+/// Reads an answer from the front; what is not there is an error.
+pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, length: usize) -> io::Result<&'a [u8]> {
@@ -233,33 +261,58 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    pub(crate) fn int(&mut self) -> io::Result<i32> {
+    /// Reads 32 bits.
+    ///
+    /// # Errors
+    /// They are not there.
+    pub fn int(&mut self) -> io::Result<i32> {
         self.take(4)?.try_into().map(i32::from_be_bytes).map_err(|_| garbled())
     }
 
-    pub(crate) fn long(&mut self) -> io::Result<i64> {
+    /// Reads 64 bits.
+    ///
+    /// # Errors
+    /// They are not there.
+    pub fn long(&mut self) -> io::Result<i64> {
         self.take(8)?.try_into().map(i64::from_be_bytes).map_err(|_| garbled())
     }
 
-    pub(crate) fn skip(&mut self, length: usize) -> io::Result<()> {
+    /// Leaves out so many bytes.
+    ///
+    /// # Errors
+    /// They are not there.
+    pub fn skip(&mut self, length: usize) -> io::Result<()> {
         self.take(length).map(drop)
     }
 
-    pub(crate) fn bytes(&mut self) -> io::Result<&'a [u8]> {
+    /// Reads bytes behind their number.
+    ///
+    /// # Errors
+    /// They are not there.
+    pub fn bytes(&mut self) -> io::Result<&'a [u8]> {
         let length = usize::try_from(self.int()?).unwrap_or(0);
         self.take(length)
     }
 
-    pub(crate) fn text(&mut self) -> io::Result<String> {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn text(&mut self) -> io::Result<String> {
         self.bytes().map(|text| String::from_utf8_lossy(text).into_owned())
     }
 
-    pub(crate) fn texts(&mut self) -> io::Result<Vec<String>> {
+    /// Reads a list of texts.
+    ///
+    /// # Errors
+    /// They are not there.
+    pub fn texts(&mut self) -> io::Result<Vec<String>> {
         let count = self.int()?;
         (0..count).map(|_| self.text()).collect()
     }
 }
 
-pub(crate) fn garbled() -> io::Error {
+/// The error of an answer that is none.
+pub fn garbled() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "what came is not ZooKeeper's protocol")
 }

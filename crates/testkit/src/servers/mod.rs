@@ -1,5 +1,5 @@
 //! What servers of our own need: free ports of the loopback, processes that end with ours,
-//! certificates, a clock that can be moved. The servers are in [`engines`](crate::engines).
+//! certificates, a clock that can be moved. The servers are in the folders of the engines.
 
 #[allow(
     clippy::expect_used,

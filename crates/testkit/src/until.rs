@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until something is so.
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !so() {
         assert!(begun.elapsed() < PATIENCE, "never: {what}");

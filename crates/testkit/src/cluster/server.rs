@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::moves::{Moves, Seen};
-use crate::engines::redis::server::RedisServer;
+use crate::redis::server::RedisServer;
 use crate::servers::port::free_port;
 
 /// How many slots there are.
@@ -177,7 +177,7 @@ impl Nodes {
     }
 
     /// How slots are moved between those that run now.
-    pub(crate) fn moves(&self) -> Moves {
+    pub fn moves(&self) -> Moves {
         let port = |node: &RedisServer| (node.pid() > 0).then(|| node.port());
         Moves::over(self.nodes.iter().map(port).collect())
     }
@@ -433,7 +433,7 @@ impl Nodes {
     ///
     /// # Errors
     /// When it does not answer.
-    pub(crate) fn try_homes(&self) -> Result<Vec<usize>, String> {
+    pub fn try_homes(&self) -> Result<Vec<usize>, String> {
         let moves = self.moves();
         let running = moves.running().next().ok_or("no node runs")?;
         let seen = moves.seen_by(running)?;

@@ -1,0 +1,14 @@
+//! PostgreSQL: a server of our own, and a pooler before it.
+
+#[allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a server of a test's own: a failure to start it ends the test"
+)]
+pub mod pooler;
+#[allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a server of a test's own: a failure to start it ends the test"
+)]
+pub mod server;

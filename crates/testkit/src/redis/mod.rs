@@ -1,0 +1,9 @@
+//! Redis: a server of our own, and a client.
+
+pub mod resp;
+#[allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a server of a test's own: a failure to start it ends the test"
+)]
+pub mod server;

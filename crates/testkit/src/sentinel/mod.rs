@@ -1,0 +1,8 @@
+//! Redis with Sentinels: a deployment of our own.
+
+#[allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a server of a test's own: a failure to start it ends the test"
+)]
+pub mod server;

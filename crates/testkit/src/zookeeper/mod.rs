@@ -1,0 +1,7 @@
+//! ZooKeeper: servers of our own, single or as an ensemble, a proxy that understands the protocol,
+//! and a client.
+
+pub mod client;
+pub mod jute;
+pub mod proxy;
+pub mod server;
