@@ -1,7 +1,7 @@
 //! Just enough of Redis' protocol, blocking: for the nemesis, and for clients that were written
 //! after an article.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ pub enum Reply {
     Text(String),
     /// Several answers in one.
     List(Vec<Reply>),
+    /// What the server says unasked, since version 3 of the protocol.
+    Push(Vec<Reply>),
     /// Why it was not done.
     Error(String),
 }
@@ -39,7 +41,7 @@ impl Reply {
             Self::Number(number) => vec![number.to_string()],
             Self::Text(text) => vec![text],
             Self::Error(text) => vec![format!("-{text}")],
-            Self::List(all) => all.into_iter().flat_map(Self::lines).collect(),
+            Self::List(all) | Self::Push(all) => all.into_iter().flat_map(Self::lines).collect(),
         }
     }
 }
@@ -161,35 +163,50 @@ impl Resp {
     /// # Errors
     /// As [`Resp::ask`].
     pub fn read(&mut self) -> io::Result<Reply> {
-        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not an answer of Redis");
-        let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        let mut line = String::new();
-        if stream.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let (kind, rest) = line.trim_end().split_at_checked(1).ok_or_else(wrong)?;
-        Ok(match kind {
-            "+" => Reply::Text(rest.to_owned()),
-            "-" => Reply::Error(rest.to_owned()),
-            ":" => Reply::Number(rest.parse().map_err(|_| wrong())?),
-            "$" => match usize::try_from(rest.parse::<i64>().map_err(|_| wrong())?) {
-                Err(_) => Reply::Nil,
-                Ok(length) => {
-                    let mut text = vec![0; length + 2];
-                    stream.read_exact(&mut text)?;
-                    text.truncate(length);
-                    Reply::Text(String::from_utf8_lossy(&text).into_owned())
-                }
-            },
-            "*" => match usize::try_from(rest.parse::<i64>().map_err(|_| wrong())?) {
-                Err(_) => Reply::Nil,
-                Ok(length) => {
-                    Reply::List((0..length).map(|_| self.read()).collect::<io::Result<_>>()?)
-                }
-            },
-            _ => return Err(wrong()),
-        })
+        read(self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?)
     }
+}
+
+/// Reads one answer, of either version of the protocol.
+///
+/// # Errors
+/// When the connection ends, or something else comes.
+pub fn read(from: &mut impl BufRead) -> io::Result<Reply> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not an answer of Redis");
+    let mut line = String::new();
+    if from.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let (kind, rest) = line.trim_end().split_at_checked(1).ok_or_else(wrong)?;
+    // Less than nothing stands for nil.
+    let count = || match rest.parse::<i64>() {
+        Ok(count) => Ok(usize::try_from(count).ok()),
+        Err(_) => Err(wrong()),
+    };
+    Ok(match kind {
+        "+" | "," | "#" | "(" => Reply::Text(rest.to_owned()),
+        "-" => Reply::Error(rest.to_owned()),
+        ":" => Reply::Number(rest.parse().map_err(|_| wrong())?),
+        "_" => Reply::Nil,
+        "$" | "=" => match count()? {
+            None => Reply::Nil,
+            Some(length) => {
+                let mut text = vec![0; length + 2];
+                from.read_exact(&mut text)?;
+                text.truncate(length);
+                Reply::Text(String::from_utf8_lossy(&text).into_owned())
+            }
+        },
+        "*" | "~" | "%" | ">" => match count()? {
+            None => Reply::Nil,
+            Some(count) => {
+                let count = if kind == "%" { 2 * count } else { count };
+                let all = (0..count).map(|_| read(from)).collect::<io::Result<_>>()?;
+                if kind == ">" { Reply::Push(all) } else { Reply::List(all) }
+            }
+        },
+        _ => return Err(wrong()),
+    })
 }
 
 /// Asks a server of this machine once, over a connection of its own, for an answer's
@@ -214,6 +231,20 @@ pub fn ask_once(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_versions_of_the_protocol_are_read() {
+        let text = |text: &str| Reply::Text(text.to_owned());
+        let mut bytes: &[u8] = b"%1\r\n+a\r\n:2\r\n>2\r\n$1\r\nb\r\n_\r\n*-1\r\n$-1\r\n#t\r\n";
+        let mut next = || read(&mut bytes).unwrap();
+        assert_eq!(next(), Reply::List(vec![text("a"), Reply::Number(2)]));
+        assert_eq!(next(), Reply::Push(vec![text("b"), Reply::Nil]));
+        assert_eq!([next(), next(), next()], [Reply::Nil, Reply::Nil, text("t")]);
+        assert!(bytes.is_empty());
+        for wrong in [&b"?1\r\n"[..], b":x\r\n", b"*1\r\n", b"\r\n", b""] {
+            assert!(read(&mut { wrong }).is_err());
+        }
+    }
 
     #[test]
     fn an_answer_is_told_in_lines_whatever_it_is_made_of() {

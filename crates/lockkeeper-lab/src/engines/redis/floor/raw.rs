@@ -1,11 +1,11 @@
 //! A blocking connection to Redis that sends the bytes which lockkeeper sends, and nothing around
 //! them: the floor.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use lockkeeper_testkit::redis::resp::{command, encode};
+use lockkeeper_testkit::redis::resp::{self, Reply, command, encode};
 
 use crate::bench::text;
 
@@ -54,34 +54,10 @@ impl Raw {
 
     /// Reads whatever comes next.
     pub(crate) fn read(&mut self) -> Result<Said, String> {
-        let mut said = Said { push: false, words: Vec::new() };
-        let mut wanted = 1usize;
-        let mut first = true;
-        while wanted > 0 {
-            wanted -= 1;
-            let mut line = String::new();
-            self.0.read_line(&mut line).map_err(text)?;
-            let Some((kind, rest)) = line.trim_end().split_at_checked(1) else {
-                return Err("Redis closed the connection, or said nothing".to_owned());
-            };
-            let count =
-                || rest.parse::<usize>().map_err(|_| format!("not an answer of Redis: {line}"));
-            match kind {
-                "*" | "~" => wanted += count()?,
-                ">" => (said.push, wanted) = (first, wanted + count()?),
-                "%" => wanted += 2 * count()?,
-                "$" | "=" if rest != "-1" => {
-                    let mut body = vec![0; count()? + 2];
-                    self.0.read_exact(&mut body).map_err(text)?;
-                    body.truncate(body.len() - 2);
-                    said.words.push(String::from_utf8_lossy(&body).into_owned());
-                }
-                "-" => return Err(format!("Redis answers {rest}")),
-                _ => said.words.push(rest.to_owned()),
-            }
-            first = false;
+        match resp::read(&mut self.0).map_err(text)? {
+            Reply::Error(why) => Err(format!("Redis answers {why}")),
+            reply => Ok(Said { push: matches!(reply, Reply::Push(_)), words: reply.lines() }),
         }
-        Ok(said)
     }
 
     /// How many commands ran since the last reset, those inside scripts included.
