@@ -2,6 +2,6 @@
 //! and a client.
 
 pub mod client;
-pub mod jute;
+mod jute;
 pub mod proxy;
 pub mod server;

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::{ARENA, BASE, Base, Broken, Node, Strike};
+use super::{ARENA, BASE, Base, Broken, Kind, Strike};
 use crate::torture::fault::STOP;
 use crate::torture::raw::{Ending, GiveUp, Grant, RawLock, Style};
 
@@ -24,7 +24,7 @@ struct Lock(Base);
 
 impl RawLock for Lock {
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
-        self.0.acquire(name, Node::Persistent, give_up)
+        self.0.acquire(name, Kind::Persistent, give_up)
     }
 
     fn tend(&mut self) -> bool {

@@ -11,10 +11,12 @@ mod wire;
 use std::io;
 use std::time::Duration;
 
+use lockkeeper_testkit::zookeeper::client::Kind;
+
 use crate::torture::broken::{BASE, Broken, Strike};
 use crate::torture::orders::Orders;
 use crate::torture::raw::{Ending, GiveUp, Grant};
-use wire::{Node, Session};
+use wire::Session;
 
 pub(crate) const ALL: &[&Broken] = &[
     &ignores_session_loss::THIS,
@@ -72,7 +74,7 @@ impl Base {
     }
 
     /// Takes a place in line.
-    fn join(&mut self, name: &str, kind: Node) -> io::Result<()> {
+    fn join(&mut self, name: &str, kind: Kind) -> io::Result<()> {
         self.directory = format!("/{}", name.replace('/', "-"));
         let (directory, path) =
             (self.directory.clone(), format!("/{}/{}", name.replace('/', "-"), self.id));
@@ -80,7 +82,7 @@ impl Base {
         loop {
             session.create(&directory, kind)?;
             // The directory may go between the two.
-            match session.create(&path, Node::EphemeralSequential) {
+            match session.create(&path, Kind::EphemeralSequential) {
                 Ok(Some(made)) => {
                     self.node = made.rsplit('/').next().unwrap_or_default().to_owned();
                     return Ok(());
@@ -134,7 +136,7 @@ impl Base {
     }
 
     /// The whole way of one claim, with a grant that is believed in until it is released.
-    fn acquire(&mut self, name: &str, kind: Node, give_up: &GiveUp) -> io::Result<Option<Grant>> {
+    fn acquire(&mut self, name: &str, kind: Kind, give_up: &GiveUp) -> io::Result<Option<Grant>> {
         let got = self.join(name, kind).and_then(|()| self.wait_for_turn(give_up));
         Ok(self.or_lost(got)?.then(Grant::default))
     }

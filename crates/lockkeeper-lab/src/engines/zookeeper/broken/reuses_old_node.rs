@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::{ARENA, BASE, Base, Broken, Node, Strike};
+use super::{ARENA, BASE, Base, Broken, Kind, Strike};
 use crate::torture::raw::{Ending, GiveUp, Grant, Long, RawLock, Style};
 
 pub(super) const THIS: Broken = Broken {
@@ -31,7 +31,7 @@ impl Lock {
                 self.0.node = node;
                 Ok(())
             }
-            None => self.0.join(name, Node::Persistent),
+            None => self.0.join(name, Kind::Persistent),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{BASE, Base, Broken, Node, SESSION, Session, number};
+use super::{BASE, Base, Broken, Kind, SESSION, Session, number};
 use crate::torture::raw::{Ending, GiveUp, Grant, RawLock, Style};
 
 pub(super) const THIS: Broken = Broken {
@@ -31,10 +31,10 @@ fn removes_idle_directories(url: &str) -> Result<(), String> {
     let removes = || -> io::Result<bool> {
         let directory = format!("/torture-idle-{}", std::process::id());
         let mut session = Session::open(port, SESSION)?;
-        session.create(&directory, Node::Container)?;
+        session.create(&directory, Kind::Container)?;
         // One that never had a child is not removed.
         if let Some(child) =
-            session.create(&format!("{directory}/child-"), Node::EphemeralSequential)?
+            session.create(&format!("{directory}/child-"), Kind::EphemeralSequential)?
         {
             session.delete(&child)?;
         }
@@ -65,7 +65,7 @@ struct Lock(Base);
 
 impl RawLock for Lock {
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
-        let got = self.0.acquire(name, Node::Container, give_up)?;
+        let got = self.0.acquire(name, Kind::Container, give_up)?;
         Ok(got.map(|grant| Grant { token: number(&self.0.node) + 1, ..grant }))
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::{ARENA, BASE, Base, Broken, Node, Strike};
+use super::{ARENA, BASE, Base, Broken, Kind, Strike};
 use crate::torture::fault::CROWD;
 use crate::torture::raw::{Ending, GiveUp, Grant, RawLock};
 
@@ -41,7 +41,7 @@ impl Lock {
 
 impl RawLock for Lock {
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
-        let got = self.0.join(name, Node::Persistent).and_then(|()| self.wait(give_up));
+        let got = self.0.join(name, Kind::Persistent).and_then(|()| self.wait(give_up));
         Ok(self.0.or_lost(got)?.then(Grant::default))
     }
 

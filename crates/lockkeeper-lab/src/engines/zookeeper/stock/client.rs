@@ -1,15 +1,12 @@
-//! A ZooKeeper client of a few operations, for what is no lock: the stock.
+//! A ZooKeeper client for what is no lock: the stock. It finds the servers of a URL, and replaces a
+//! session that has ended.
 
-use std::fmt;
-use std::io;
-use std::net::ToSocketAddrs as _;
 use std::time::Duration;
+use std::{fmt, io};
 
 use lockkeeper::url::{EngineUrl, Secret};
 use lockkeeper::{Error, ErrorKind, Result};
-
-use lockkeeper_testkit::zookeeper::jute::{Answer, Body, Connection, xid};
-use lockkeeper_testkit::zookeeper::proxy::op;
+use lockkeeper_testkit::zookeeper::client::{self, Kind, code, codes};
 
 /// How long anything may take.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -34,7 +31,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::Exists => f.write_str("it is there already"),
             Self::OtherVersion => f.write_str("another client has changed it"),
-            Self::Code(-101) => f.write_str("there is no such node: a chroot must exist"),
+            Self::Code(codes::NO_NODE) => f.write_str("there is no such node: a chroot must exist"),
             Self::Code(-102) => f.write_str("access was denied"),
             Self::Code(code) => write!(f, "ZooKeeper's error {code}"),
             Self::Link(error) => write!(f, "{error}"),
@@ -44,7 +41,12 @@ impl fmt::Display for Refusal {
 
 impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
-        Self::Link(error)
+        match code(&error) {
+            Some(codes::EXISTS) => Self::Exists,
+            Some(codes::OTHER_VERSION) => Self::OtherVersion,
+            Some(code) => Self::Code(code),
+            None => Self::Link(error),
+        }
     }
 }
 
@@ -53,7 +55,7 @@ pub(super) struct Client {
     hosts: Vec<(String, u16)>,
     chroot: String,
     auth: Vec<(String, Secret)>,
-    connection: Option<Connection>,
+    session: Option<client::Client>,
 }
 
 impl Client {
@@ -76,7 +78,7 @@ impl Client {
             auth.push((scheme.to_owned(), Secret::new(credential)));
         }
         let chroot = url.path.trim_end_matches('/').to_owned();
-        let mut client = Self { hosts, chroot, auth, connection: None };
+        let mut client = Self { hosts, chroot, auth, session: None };
         client.open().map_err(|e| {
             Error::new(ErrorKind::Unreachable, format!("ZooKeeper cannot be reached: {e}"))
         })?;
@@ -96,20 +98,11 @@ impl Client {
     }
 
     fn open_with(&mut self, host: &str, port: u16) -> io::Result<()> {
-        let address = (host, port)
-            .to_socket_addrs()?
-            .next()
-            .ok_or_else(|| io::Error::other("the host has no address"))?;
-        let mut connection = Connection::open(address, SESSION, WITHIN)?;
+        let mut session = client::Client::open((host, port), SESSION, WITHIN)?;
         for (scheme, credential) in &self.auth {
-            let body = Body::default()
-                .int(0)
-                .bytes(scheme.as_bytes())
-                .bytes(credential.reveal().as_bytes());
-            connection.request_as(xid::AUTH, op::AUTH, &body)?;
-            connection.answer()?;
+            session.identify(scheme, credential.reveal())?;
         }
-        self.connection = Some(connection);
+        self.session = Some(session);
         Ok(())
     }
 
@@ -119,51 +112,43 @@ impl Client {
 
     /// One operation. A session that has ended is replaced, and the operation sent again: all of
     /// them may be done twice.
-    fn ask(&mut self, operation: i32, body: &Body) -> std::result::Result<Answer, Refusal> {
-        let answer = match self.ask_once(operation, body) {
-            Err(_) => {
+    fn ask<T>(
+        &mut self,
+        path: &str,
+        done: impl Fn(&mut client::Client, &str) -> io::Result<T>,
+    ) -> std::result::Result<T, Refusal> {
+        let path = self.path(path);
+        let answered = match self.ask_once(&path, &done) {
+            Err(error) if code(&error).is_none() => {
                 self.open()?;
-                self.ask_once(operation, body)?
+                self.ask_once(&path, &done)
             }
-            Ok(answer) => answer,
+            answered => answered,
         };
-        match answer.code()? {
-            0 => Ok(answer),
-            -110 => Err(Refusal::Exists),
-            -103 => Err(Refusal::OtherVersion),
-            code => Err(Refusal::Code(code)),
-        }
+        answered.map_err(Refusal::from)
     }
 
-    fn ask_once(&mut self, operation: i32, body: &Body) -> io::Result<Answer> {
-        let connection =
-            self.connection.as_mut().ok_or_else(|| io::Error::other("not connected"))?;
-        let answered = connection.request(operation, body).and_then(|xid| {
-            loop {
-                let answer = connection.answer()?;
-                if answer.xid()? == xid {
-                    return Ok(answer);
-                }
-            }
-        });
-        answered.inspect_err(|_| self.connection = None)
+    fn ask_once<T>(
+        &mut self,
+        path: &str,
+        done: impl Fn(&mut client::Client, &str) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let session = self.session.as_mut().ok_or_else(|| io::Error::other("not connected"))?;
+        let answered = done(session, path);
+        if answered.as_ref().is_err_and(|error| code(error).is_none()) {
+            self.session = None;
+        }
+        answered
     }
 
     /// Makes a node that stays.
     pub(super) fn create(&mut self, path: &str, data: &[u8]) -> std::result::Result<(), Refusal> {
-        let body = Body::create(&self.path(path), data, 0);
-        self.ask(op::CREATE_PLAIN, &body).map(drop)
+        self.ask(path, |session, path| session.create(path, data, Kind::Persistent)).map(drop)
     }
 
     /// A node's data and version.
     pub(super) fn get(&mut self, path: &str) -> std::result::Result<(Vec<u8>, i32), Refusal> {
-        let body = Body::of(&self.path(path)).flag(false);
-        let answer = self.ask(op::GET_DATA, &body)?;
-        let mut reader = answer.body();
-        let data = reader.bytes()?.to_vec();
-        // The version stands behind two transaction ids and two times.
-        reader.skip(32)?;
-        Ok((data, reader.int()?))
+        self.ask(path, client::Client::get)
     }
 
     /// Writes a node's data, if it has this version; without one, whatever it has.
@@ -173,28 +158,24 @@ impl Client {
         data: &[u8],
         version: Option<i32>,
     ) -> std::result::Result<(), Refusal> {
-        let body = Body::of(&self.path(path)).bytes(data).int(version.unwrap_or(-1));
-        self.ask(op::SET_DATA, &body).map(drop)
+        self.ask(path, |session, path| session.set(path, data, version))
     }
 
     /// Removes a node.
     pub(super) fn delete(&mut self, path: &str) -> std::result::Result<(), Refusal> {
-        let body = Body::of(&self.path(path)).int(-1);
-        self.ask(op::DELETE, &body).map(drop)
+        self.ask(path, client::Client::delete)
     }
 
     /// A node's children.
     pub(super) fn children(&mut self, path: &str) -> std::result::Result<Vec<String>, Refusal> {
-        let body = Body::of(&self.path(path)).flag(false);
-        Ok(self.ask(op::GET_CHILDREN, &body)?.body().texts()?)
+        self.ask(path, client::Client::children)
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if let Some(connection) = &mut self.connection {
-            // A session that is not closed ends by itself.
-            let _ = connection.request(op::CLOSE, &Body::default());
+        if let Some(session) = self.session.take() {
+            session.close();
         }
     }
 }
