@@ -60,7 +60,7 @@ fn here() -> PathBuf {
 
 fn is_client(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|line| line.contains("__torture-client"))
+        .is_ok_and(|line| line.contains("torture-client"))
 }
 
 #[test]

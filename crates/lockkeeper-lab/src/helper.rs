@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -53,17 +53,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// }
 /// ```
 pub fn started(line: &[OsString]) -> Option<u8> {
-    match line {
-        [_, hidden, rest @ ..] if hidden == ARGUMENT => {
-            engines::known();
-            Some(main(rest))
-        }
-        [_, hidden, rest @ ..] if hidden == torture::CLIENT_WORD => {
-            engines::known();
-            Some(torture::client_main(rest))
-        }
-        _ => None,
-    }
+    let [_, hidden, rest @ ..] = line else { return None };
+    (hidden == ARGUMENT).then(|| {
+        engines::known();
+        main(rest)
+    })
 }
 
 /// Does what a helper process was started for; answers its exit code. `arguments` follow
@@ -76,6 +70,8 @@ pub fn main(arguments: &[OsString]) -> u8 {
     // Without it a parent that is killed would leave a stopped helper stopped for ever.
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     let done = match arguments.first().and_then(|kind| kind.to_str()) {
+        // Its output is not heard.
+        Some(torture::HELPER) => return torture::client_main(),
         Some(crate::demo::contenders::HELPER) => crate::demo::contenders::worker::main(),
         Some(crate::demo::HELPER) => crate::demo::worker::main(),
         Some(crate::bench::HELPER) => crate::bench::serve(),
@@ -163,6 +159,25 @@ impl Program {
             .map_err(|e| failed("find this program to start it again", &e))?;
         Ok(Self { path, arguments: vec![ARGUMENT.into()] })
     }
+
+    /// What starts it as a helper of this kind, which [`tell`] then says what to do. In a group of
+    /// its own: Ctrl-C is for us, and we end it.
+    pub(crate) fn helper(&self, kind: &str) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).arg(kind).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    }
+}
+
+/// Says to a helper that was just started what to do, in one line.
+///
+/// # Errors
+/// When it has ended already, or cannot be talked to.
+pub(crate) fn tell(child: &mut Child, what: &impl Serialize) -> std::io::Result<()> {
+    let line = serde_json::to_string(what)?;
+    let stdin = child.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+    writeln!(stdin, "{line}").and_then(|()| stdin.flush())
 }
 
 /// What a helper said.
@@ -174,14 +189,9 @@ pub(crate) struct Said {
 
 /// Helpers that work together. Dropping it kills them and waits for their end.
 pub(crate) struct Crew {
-    helpers: Vec<Helper>,
+    helpers: Vec<Child>,
     said: Receiver<(usize, Option<String>)>,
     sender: Sender<(usize, Option<String>)>,
-}
-
-struct Helper {
-    child: Child,
-    stdin: Option<ChildStdin>,
 }
 
 impl Crew {
@@ -200,14 +210,11 @@ impl Crew {
         kind: &str,
         told: &impl Serialize,
     ) -> Result<usize> {
-        let mut command = Command::new(&program.path);
-        command.args(&program.arguments).arg(kind).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // A group of its own: Ctrl-C is for us, and we end them.
-        command.process_group(0);
-        let mut child = command.spawn().map_err(|e| failed("start a process", &e))?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let mut child = program.helper(kind).spawn().map_err(|e| failed("start a process", &e))?;
+        let stdout = child.stdout.take();
+        let told = tell(&mut child, told);
         let number = self.helpers.len();
-        self.helpers.push(Helper { child, stdin });
+        self.helpers.push(child);
         let sender = self.sender.clone();
         let listen = move || {
             for line in stdout
@@ -224,10 +231,7 @@ impl Crew {
             .stack_size(256 * 1024)
             .spawn(listen)
             .map_err(|e| failed("start a thread", &e))?;
-        let told = serde_json::to_string(told)
-            .map_err(|e| Error::new(ErrorKind::InvalidArgument, e.to_string()))?;
-        self.tell(number, &told)?;
-        Ok(number)
+        unless_ended(told).map(|()| number)
     }
 
     /// Tells one helper something. That it has ended is no error here: what it said last tells how.
@@ -235,16 +239,9 @@ impl Crew {
     /// # Errors
     /// When the pipe to it fails otherwise.
     pub(crate) fn tell(&mut self, number: usize, line: &str) -> Result<()> {
-        let Some(stdin) = self.helpers.get_mut(number).and_then(|helper| helper.stdin.as_mut())
-        else {
-            return Ok(());
-        };
-        match writeln!(stdin, "{line}").and_then(|()| stdin.flush()) {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(failed("talk to a process", &e))
-            }
-            _ => Ok(()),
-        }
+        let stdin = self.helpers.get_mut(number).and_then(|helper| helper.stdin.as_mut());
+        let Some(stdin) = stdin else { return Ok(()) };
+        unless_ended(writeln!(stdin, "{line}").and_then(|()| stdin.flush()))
     }
 
     /// Tells all of them something.
@@ -267,7 +264,7 @@ impl Crew {
     pub(crate) fn pid(&self, number: usize) -> Option<Pid> {
         self.helpers
             .get(number)
-            .and_then(|helper| i32::try_from(helper.child.id()).ok())
+            .and_then(|helper| i32::try_from(helper.id()).ok())
             .map(Pid::from_raw)
     }
 
@@ -315,7 +312,7 @@ impl Crew {
     /// A helper has closed its output: it has ended, well or not.
     fn gone(&mut self, number: usize) -> Result<()> {
         let Some(helper) = self.helpers.get_mut(number) else { return Ok(()) };
-        let status = helper.child.wait().map_err(|e| failed("wait for a process", &e))?;
+        let status = helper.wait().map_err(|e| failed("wait for a process", &e))?;
         if status.success() {
             return Ok(());
         }
@@ -323,6 +320,16 @@ impl Crew {
             ErrorKind::Refused,
             format!("a process of this run ended unexpectedly ({status})"),
         ))
+    }
+}
+
+/// Whether something could be said. A helper that has ended says itself how.
+fn unless_ended(told: std::io::Result<()>) -> Result<()> {
+    match told {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(failed("talk to a process", &e))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -338,8 +345,8 @@ impl Drop for Crew {
     fn drop(&mut self) {
         for helper in &mut self.helpers {
             // Both fail only for one that has ended already.
-            let _ = helper.child.kill();
-            let _ = helper.child.wait();
+            let _ = helper.kill();
+            let _ = helper.wait();
         }
     }
 }

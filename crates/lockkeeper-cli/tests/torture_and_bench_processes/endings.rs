@@ -86,7 +86,7 @@ fn ended_by_a_second_signal() -> Duration {
     let clients: Vec<i32> = started
         .iter()
         .copied()
-        .filter(|pid| arguments_of(*pid).contains("__torture-client"))
+        .filter(|pid| arguments_of(*pid).contains("torture-client"))
         .collect();
     assert_eq!(clients.len(), 2);
     clients.iter().for_each(|client| common::kill(*client, Signal::SIGSTOP));

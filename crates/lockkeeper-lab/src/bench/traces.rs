@@ -5,9 +5,8 @@
 //! held. So each one has names of its own in the engine, and the helper removes them once its
 //! standard input closes.
 
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use lockkeeper::engine::Keep;
@@ -70,14 +69,8 @@ impl Traces {
 
     fn start(place: &Place) -> Result<Self, String> {
         let program = helper::Program::this().map_err(text)?;
-        let mut command = Command::new(&program.path);
-        command.args(&program.arguments).arg(HELPER).stdin(Stdio::piped()).stdout(Stdio::null());
-        // A group of its own: Ctrl-C ends us, and it clears away then.
-        let child = command.process_group(0).spawn().map_err(text)?;
-        let mut traces = Self(child);
-        let told = serde_json::to_string(place).map_err(text)? + "\n";
-        let stdin = traces.0.stdin.as_mut().ok_or("the helper has no stdin")?;
-        std::io::Write::write_all(stdin, told.as_bytes()).map_err(text)?;
+        let mut traces = Self(program.helper(HELPER).stdout(Stdio::null()).spawn().map_err(text)?);
+        helper::tell(&mut traces.0, place).map_err(text)?;
         Ok(traces)
     }
 

@@ -26,13 +26,13 @@ impl Failure {
     }
 }
 
-/// The hidden subcommand: runs until its stdin closes. Answers the exit code.
-pub fn client_main(_: &[std::ffi::OsString]) -> u8 {
+/// The helper: runs until its stdin closes. Answers the exit code.
+pub(crate) fn client_main() -> u8 {
     let (orders, ended) = match hear() {
         Ok(heard) => heard,
-        Err(text) => {
-            eprintln!("lockkeeper: {text}");
-            return 64;
+        Err(error) => {
+            eprintln!("lockkeeper: {}", error.message());
+            return error.kind().exit_code();
         }
     };
     let label = orders.label.clone();

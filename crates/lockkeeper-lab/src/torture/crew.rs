@@ -1,9 +1,8 @@
 //! The client processes: started, stopped, killed, and made to end.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -11,10 +10,11 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::CLIENT_WORD;
+use super::HELPER;
 use super::client::NO_ROOM;
 use super::network::Namespace;
 use super::orders::Orders;
+use crate::helper::{self, Program};
 use crate::interrupt;
 
 /// The word for an end that nobody asked for, and for none where one was asked for.
@@ -24,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Member {
     child: Child,
-    orders: Option<ChildStdin>,
     stopped: bool,
 }
 
@@ -80,22 +79,16 @@ impl Crew {
         orders: &Orders,
         home: Option<&Namespace>,
     ) -> Result<(), String> {
-        let told = serde_json::to_string(orders).map_err(|e| e.to_string())?;
-        let program = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = Command::new(program);
-        command.arg(CLIENT_WORD).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
-        let mut spawn = move || command.spawn();
+        let program = Program::this().map_err(|e| e.to_string())?;
+        let spawn = move || program.helper(HELPER).stdout(Stdio::null()).spawn();
         let child = match home {
             Some(home) => home.run(spawn).and_then(|child| child),
             None => spawn(),
         };
         let mut child = child.map_err(|e| e.to_string())?;
-        let mut stdin = child.stdin.take();
-        if let Some(stdin) = &mut stdin {
-            // One that died at once is found dead at its next fault, or at the end.
-            let _ = writeln!(stdin, "{told}").and_then(|()| stdin.flush());
-        }
-        self.members.insert(number, Member { child, orders: stdin, stopped: false });
+        // One that died at once is found dead at its next fault, or at the end.
+        let _ = helper::tell(&mut child, orders);
+        self.members.insert(number, Member { child, stopped: false });
         Ok(())
     }
 
@@ -158,7 +151,7 @@ impl Crew {
             // It may have died meanwhile; then there is nobody to wake.
             let _ = member.signal(Signal::SIGCONT);
         }
-        drop(member.orders.take());
+        drop(member.child.stdin.take());
     }
 
     /// Waits until all that were told have ended; answers who ended how. `before_kill` hears of

@@ -35,7 +35,7 @@ mod verdict;
 mod waiting;
 
 pub use crate::judge::Conviction;
-pub use client::client_main;
+pub(crate) use client::client_main;
 pub use controller::run;
 pub use random::Random;
 
@@ -47,8 +47,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::judge::ns;
 
-/// The hidden subcommand under which the program starts itself as a client.
-pub const CLIENT_WORD: &str = "__torture-client";
+/// The kind of helper that is a client.
+pub(crate) const HELPER: &str = "torture-client";
 
 /// Whose lock is tortured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

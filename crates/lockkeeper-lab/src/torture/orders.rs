@@ -1,16 +1,18 @@
 //! What a client process is told by its controller: one line of JSON on its standard input, so that
 //! no URL stands in an argument list. The end of that input is the end of its work.
 
-use std::io::{BufRead, Read};
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use lockkeeper::{Error, ErrorKind, Result};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::Subject;
+use crate::helper;
 
 /// See the module.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -37,20 +39,13 @@ impl Ended {
     }
 }
 
-/// Reads the orders, and hears their end in a thread of its own. A parent that is killed takes us
-/// with it.
-pub(crate) fn hear() -> Result<(Orders, Ended), String> {
-    // Without it a parent that is killed would leave a stopped client stopped for ever.
-    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+/// Reads the orders, and hears their end in a thread of its own.
+pub(crate) fn hear() -> Result<(Orders, Ended)> {
     // A program that somebody else's lock is behind may end while we write to it.
     // SAFETY: ignoring a signal runs no code of ours.
     let _ =
         unsafe { nix::sys::signal::signal(Signal::SIGPIPE, nix::sys::signal::SigHandler::SigIgn) };
-    let mut line = String::new();
-    let read = std::io::stdin().lock().read_line(&mut line);
-    let not_ours = "this subcommand is for `lockkeeper torture` itself";
-    read.map_err(|e| format!("{not_ours}: {e}"))?;
-    let orders = serde_json::from_str(&line).map_err(|_| not_ours.to_owned())?;
+    let orders = helper::hear()?;
     let ended = Ended::default();
     let told = ended.clone();
     let listen = move || {
@@ -58,7 +53,8 @@ pub(crate) fn hear() -> Result<(Orders, Ended), String> {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         told.0.store(true, Ordering::Release);
     };
-    std::thread::Builder::new().spawn(listen).map_err(|e| e.to_string())?;
+    let started = std::thread::Builder::new().spawn(listen);
+    started.map_err(|e| Error::new(ErrorKind::Refused, format!("cannot start a thread: {e}")))?;
     Ok((orders, ended))
 }
 
