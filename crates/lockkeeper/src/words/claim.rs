@@ -307,3 +307,33 @@ impl Entry {
         }
     }
 }
+
+#[cfg(test)]
+impl Identity {
+    /// A process of a test's, on this host.
+    pub(crate) fn of_test(host: &str) -> Arc<Self> {
+        let (pid, program) = (std::process::id(), "test".to_owned());
+        Arc::new(Self { host: host.to_owned(), pid, started: 0, program, label: None })
+    }
+}
+
+#[cfg(test)]
+impl Claim {
+    /// What a test asks for unless it says otherwise: a renewed lease of half a minute.
+    pub(crate) fn of_test(name: &str, mode: Mode, who: Arc<Identity>) -> Self {
+        Self {
+            id: ClaimId::fresh(),
+            kind: if mode.permits().is_some() { Kind::Semaphore } else { Kind::Lock },
+            name: Name::new(name).expect("a good name"),
+            mode,
+            through: Through::of(mode),
+            ttl: Duration::from_secs(30),
+            renew: true,
+            margin: None,
+            lock_delay: Duration::ZERO,
+            give_up: None,
+            who,
+            value: None,
+        }
+    }
+}

@@ -26,7 +26,7 @@ use crate::engine::{
     Answer, Attempt, ClaimId, Context, End, Engine, Entry, Event, EventSink, Grant, HoldId, Kind,
     Line, Name, Number, Query, Spawner, Standing,
 };
-use crate::words::claim::{Claim, Identity, Mode, Through};
+use crate::words::claim::{Claim, Identity, Mode};
 
 /// Only what hangs takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,26 +38,11 @@ pub(super) struct Peer {
 }
 
 pub(super) fn who(host: &str) -> Arc<Identity> {
-    let (pid, program) = (std::process::id(), "test".to_owned());
-    Arc::new(Identity { host: host.to_owned(), pid, started: 0, program, label: None })
+    Identity::of_test(host)
 }
 
 pub(super) fn claim(name: &str, mode: Mode) -> Claim {
-    let kind = if mode.permits().is_some() { Kind::Semaphore } else { Kind::Lock };
-    Claim {
-        id: ClaimId::fresh(),
-        kind,
-        name: Name::new(name).unwrap(),
-        mode,
-        through: Through::of(mode),
-        ttl: Duration::from_secs(30),
-        renew: true,
-        margin: None,
-        lock_delay: Duration::ZERO,
-        give_up: None,
-        who: who("here"),
-        value: None,
-    }
+    Claim::of_test(name, mode, who("here"))
 }
 
 pub(super) fn finish<T: Send + 'static>(answer: Answer<T>) -> T {

@@ -1,11 +1,10 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Memory;
 use crate::engine::{
     Answer, Attempt, ClaimId, Context, End, Engine, ErrorKind, EventSink, Kind, Line, Name, Spawner,
 };
-use crate::words::claim::{Claim, Identity, Mode, Through};
+use crate::words::claim::{Claim, Identity, Mode};
 use crate::{Clock, engine::Query};
 
 fn now<T>(answer: Answer<T>) -> T {
@@ -17,13 +16,7 @@ fn now<T>(answer: Answer<T>) -> T {
 
 #[test]
 fn r13_a_name_has_16384_places_and_no_more() {
-    let who = Arc::new(Identity {
-        host: "here".into(),
-        pid: 1,
-        started: 0,
-        program: "test".into(),
-        label: None,
-    });
+    let who = Identity::of_test("here");
     let memory = Memory::private();
     let context = Context {
         clock: Clock::virtual_at(Duration::from_secs(1)),
@@ -33,20 +26,7 @@ fn r13_a_name_has_16384_places_and_no_more() {
     };
     now(memory.open(context)).unwrap();
     let name = Name::new("crowded").unwrap();
-    let claim = || Claim {
-        id: ClaimId::fresh(),
-        kind: Kind::Lock,
-        name: name.clone(),
-        mode: Mode::Exclusive,
-        through: Through::Mutex,
-        ttl: Duration::from_secs(30),
-        renew: true,
-        margin: None,
-        lock_delay: Duration::ZERO,
-        give_up: None,
-        who: who.clone(),
-        value: None,
-    };
+    let claim = || Claim::of_test("crowded", Mode::Exclusive, who.clone());
     assert!(matches!(now(memory.attempt(&claim(), Line::Join)), Attempt::Granted(_)));
     let waiting: Vec<ClaimId> = (0..16_384)
         .map(|_| {

@@ -214,11 +214,8 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::words::claim::{Identity, Through};
-    use crate::words::name::Name;
+    use crate::words::claim::Identity;
 
     #[test]
     fn who_holds_is_read_back_as_it_was_written() {
@@ -288,27 +285,8 @@ mod tests {
 
     #[test]
     fn a_claim_is_the_same_place_each_time_it_is_sent() {
-        let who = Arc::new(Identity {
-            host: "h".into(),
-            pid: 1,
-            started: 0,
-            program: "p".into(),
-            label: None,
-        });
-        let claim = Claim {
-            id: ClaimId::fresh(),
-            kind: Kind::Semaphore,
-            name: Name::new("x").unwrap(),
-            mode: Mode::Permits { count: 3, limit: 8 },
-            through: Through::Mutex,
-            ttl: Duration::from_secs(30),
-            renew: true,
-            margin: None,
-            lock_delay: Duration::ZERO,
-            give_up: None,
-            who,
-            value: None,
-        };
+        let permits = Mode::Permits { count: 3, limit: 8 };
+        let claim = Claim::of_test("x", permits, Identity::of_test("h"));
         let place = Place::new(&claim, None, "channel", 5);
         let text = place.text();
         let (begin, end) = (format!("2 {} 0 p 3 30000 channel h,", claim.id), " 5 8 -");

@@ -4,7 +4,6 @@ mod claims;
 mod random;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{Asked, Reply};
@@ -12,35 +11,16 @@ use super::line::{CLAIM_LEASE, LIVES, Plan, Seen, Stop, Work, claim_lease};
 use super::push::Push;
 use super::record::{Hold, LAYOUT, Lock, Place, Row, Us};
 use crate::engine::Line;
-use crate::words::claim::{Claim, Identity, Mode, Through};
+use crate::words::claim::{Claim, Identity, Mode};
 use crate::words::error::ErrorKind;
 use crate::words::id::ClaimId;
-use crate::words::name::{Kind, Name};
 
 const TTL: Us = 30_000_000;
 const START: Us = 1_800_000_000_000_000;
 
 fn claim(mode: Mode) -> Claim {
-    Claim {
-        id: ClaimId::fresh(),
-        kind: if mode.permits().is_some() { Kind::Semaphore } else { Kind::Lock },
-        name: Name::new("a").unwrap(),
-        mode,
-        through: Through::of(mode),
-        ttl: Duration::from_micros(TTL.unsigned_abs()),
-        renew: true,
-        margin: None,
-        lock_delay: Duration::ZERO,
-        give_up: None,
-        who: Arc::new(Identity {
-            host: "h".into(),
-            pid: 1,
-            started: 0,
-            program: "p".into(),
-            label: None,
-        }),
-        value: None,
-    }
+    let ttl = Duration::from_micros(TTL.unsigned_abs());
+    Claim { ttl, ..Claim::of_test("a", mode, Identity::of_test("h")) }
 }
 
 fn asked_as(mode: Mode, line: Line) -> Asked {

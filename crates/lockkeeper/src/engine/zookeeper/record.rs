@@ -236,8 +236,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::words::claim::Through;
-    use crate::words::name::Name;
 
     fn claim(kind: Kind, mode: Mode, value: Option<&str>) -> Claim {
         let who = Identity {
@@ -247,20 +245,8 @@ mod tests {
             program: "job".into(),
             label: Some("nachts\n=ü".into()),
         };
-        Claim {
-            id: ClaimId(77),
-            kind,
-            name: Name::new("n").unwrap(),
-            mode,
-            through: Through::Mutex,
-            ttl: Duration::from_secs(30),
-            renew: true,
-            margin: None,
-            lock_delay: Duration::ZERO,
-            give_up: None,
-            who: Arc::new(who),
-            value: value.map(Arc::from),
-        }
+        let value = value.map(Arc::from);
+        Claim { id: ClaimId(77), kind, value, ..Claim::of_test("n", mode, Arc::new(who)) }
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The recipe alone, where the order of answers and pushes matters.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::client::node::Node;
@@ -9,11 +8,10 @@ use super::super::recipe::{Read, Recipe, Rules, Verdict};
 use super::super::reply::{Push, Reply, time_of_number};
 use super::super::script::{Call, Which};
 use crate::engine::{Attempt, Event, Line, Number};
-use crate::words::claim::{Claim, Identity, Mode, Through};
+use crate::words::claim::{Claim, Identity, Mode};
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind};
 use crate::words::id::ClaimId;
-use crate::words::name::{Kind, Name};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -45,26 +43,7 @@ fn rules() -> Rules {
 }
 
 fn claim() -> Claim {
-    Claim {
-        id: ClaimId::fresh(),
-        kind: Kind::Lock,
-        name: Name::new("a").unwrap(),
-        mode: Mode::Exclusive,
-        through: Through::Mutex,
-        ttl: TTL,
-        renew: true,
-        margin: None,
-        lock_delay: Duration::ZERO,
-        give_up: None,
-        who: Arc::new(Identity {
-            host: "host".into(),
-            pid: 1,
-            started: 0,
-            program: "test".into(),
-            label: None,
-        }),
-        value: None,
-    }
+    Claim { ttl: TTL, ..Claim::of_test("a", Mode::Exclusive, Identity::of_test("host")) }
 }
 
 /// A recipe with one claim that stands in line, and is asked about once more.

@@ -14,7 +14,7 @@ use crate::engine::{
     Query, Registration, Released, Renewal, Spawner, Value,
 };
 use crate::open::url::EngineUrl;
-use crate::words::claim::{Claim, Entry, Identity, Mode, Through};
+use crate::words::claim::{Claim, Entry, Identity, Mode};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::Error;
 use crate::words::id::{ClaimId, HoldId};
@@ -68,13 +68,7 @@ impl Process {
         runtime.spawn(asker.clone().run(Arc::downgrade(&engine)));
         let handle = runtime.handle().clone();
         let spawner = Spawner::new(move |task| drop(handle.spawn(task)));
-        let who = Arc::new(Identity {
-            host: "host".into(),
-            pid: std::process::id(),
-            started: 0,
-            program: "test".into(),
-            label: None,
-        });
+        let who = Identity::of_test("host");
         let context = Context { clock: clock.clone(), events: sink, spawner, who: who.clone() };
         let process = Self {
             engine,
@@ -107,20 +101,7 @@ impl Process {
     }
 
     pub(in crate::engine) fn claim(&self, name: &str, mode: Mode) -> Claim {
-        Claim {
-            id: ClaimId::fresh(),
-            kind: if matches!(mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock },
-            name: Name::new(name).expect("a good name"),
-            mode,
-            through: Through::of(mode),
-            ttl: Duration::from_secs(30),
-            renew: true,
-            margin: None,
-            lock_delay: Duration::ZERO,
-            give_up: None,
-            who: self.who.clone(),
-            value: None,
-        }
+        Claim::of_test(name, mode, self.who.clone())
     }
 
     pub(in crate::engine) fn exclusive(&self, name: &str) -> Claim {

@@ -166,7 +166,7 @@ impl Client {
                 sink.arrived.notify_one();
             }),
             spawner,
-            who: Arc::new(identity()),
+            who: identity(),
         };
         let engine = ZooKeeper::new(options);
         answer(engine.open(context)).await?;
@@ -338,14 +338,8 @@ impl Client {
     }
 }
 
-fn identity() -> Identity {
-    Identity {
-        host: "testhost".into(),
-        pid: std::process::id(),
-        started: 0,
-        program: "test".into(),
-        label: None,
-    }
+fn identity() -> Arc<Identity> {
+    Identity::of_test("testhost")
 }
 
 fn claim(name: &str) -> Claim {
@@ -353,20 +347,7 @@ fn claim(name: &str) -> Claim {
 }
 
 pub(super) fn claim_in(kind: Kind, name: &str, mode: Mode) -> Claim {
-    Claim {
-        id: ClaimId::fresh(),
-        kind,
-        name: Name::new(name).unwrap(),
-        mode,
-        through: Through::of(mode),
-        ttl: Duration::from_secs(30),
-        renew: true,
-        margin: None,
-        lock_delay: Duration::ZERO,
-        give_up: None,
-        who: Arc::new(identity()),
-        value: None,
-    }
+    Claim { kind, ..Claim::of_test(name, mode, identity()) }
 }
 
 fn number(grant: &Grant) -> u64 {

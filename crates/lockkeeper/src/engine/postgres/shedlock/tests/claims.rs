@@ -1,18 +1,16 @@
 //! The machine: what to ask, when to look again, what an answer means.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::claims::{APART, Claims, LOOK, Reply, Request, Rules};
 use super::super::clocks::Row;
 use crate::engine::sql::record::Us;
 use crate::engine::{Attempt, Line};
-use crate::words::claim::{Claim, Identity, Mode, Through};
+use crate::words::claim::{Claim, Identity, Mode};
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind};
 use crate::words::guarantee::Warning;
 use crate::words::id::ClaimId;
-use crate::words::name::{Kind, Name};
 
 const TTL: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -35,22 +33,8 @@ fn claims() -> Claims {
 }
 
 fn claim(id: u128) -> Claim {
-    let who =
-        Identity { host: "host".into(), pid: 7, started: 0, program: "test".into(), label: None };
-    Claim {
-        id: ClaimId(id),
-        kind: Kind::Lock,
-        name: Name::new("job").unwrap(),
-        mode: Mode::Exclusive,
-        through: Through::Mutex,
-        ttl: TTL,
-        renew: true,
-        margin: None,
-        lock_delay: Duration::ZERO,
-        give_up: None,
-        who: Arc::new(who),
-        value: None,
-    }
+    let claim = Claim::of_test("job", Mode::Exclusive, Identity::of_test("host"));
+    Claim { id: ClaimId(id), ttl: TTL, ..claim }
 }
 
 fn by(claim: &Claim) -> String {
