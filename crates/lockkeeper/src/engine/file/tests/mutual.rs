@@ -2,18 +2,6 @@ use super::*;
 use crate::ErrorKind;
 
 #[test]
-fn one_at_a_time_and_the_next_has_a_greater_number() {
-    let dir = tempfile::tempdir().unwrap();
-    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
-    let (hold, first) = a.get("x", Mode::Exclusive);
-    assert!(!b.can_get("x", Mode::Exclusive));
-    assert!(!a.can_get("x", Mode::Exclusive), "the same process has no second one either");
-    assert!(matches!(a.release(hold), End::Freed));
-    let (_, second) = b.get("x", Mode::Exclusive);
-    assert!(second > first, "{second} {first}");
-}
-
-#[test]
 fn a_busy_answer_names_the_holder() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
@@ -26,29 +14,6 @@ fn a_busy_answer_names_the_holder() {
         (Some(hold), Some(std::process::id()), Some("here"))
     );
     assert_eq!((holder.token, holder.mode), (crate::Token::of(number, 0), Some(Mode::Exclusive)));
-}
-
-#[test]
-fn r3_a_release_sent_twice_frees_only_its_own_grant() {
-    let dir = tempfile::tempdir().unwrap();
-    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
-    let (hold, _) = a.get("x", Mode::Exclusive);
-    assert!(matches!(a.release(hold), End::Freed));
-    let _held = b.get("x", Mode::Exclusive);
-    assert!(matches!(a.release(hold), End::NotOurs));
-    assert!(!a.can_get("x", Mode::Exclusive));
-}
-
-#[test]
-fn r3_a_claim_asked_twice_is_one_hold() {
-    let dir = tempfile::tempdir().unwrap();
-    let peer = Peer::new(dir.path());
-    let ask = claim("x", Mode::Exclusive);
-    let Attempt::Granted(first) = peer.attempt(&ask, Line::Try) else { panic!() };
-    let Attempt::Granted(second) = peer.attempt(&ask, Line::Try) else { panic!() };
-    assert_eq!(first, second);
-    peer.release(ask.id);
-    assert!(peer.can_get("x", Mode::Exclusive));
 }
 
 #[test]

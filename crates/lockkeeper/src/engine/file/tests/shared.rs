@@ -2,20 +2,6 @@ use super::*;
 use crate::ErrorKind;
 
 #[test]
-fn readers_hold_together_and_exclude_a_writer() {
-    let dir = tempfile::tempdir().unwrap();
-    let (a, b, c) = (Peer::new(dir.path()), Peer::new(dir.path()), Peer::new(dir.path()));
-    let (first, _) = a.get("x", Mode::Shared);
-    let (second, _) = b.get("x", Mode::Shared);
-    assert_eq!(c.entry(Kind::Lock, "x").holders.len(), 2);
-    assert!(!c.can_get("x", Mode::Exclusive));
-    a.release(first);
-    assert!(!c.can_get("x", Mode::Exclusive));
-    b.release(second);
-    assert!(c.can_get("x", Mode::Exclusive));
-}
-
-#[test]
 fn r7_a_shared_number_is_above_every_earlier_and_below_every_later_exclusive_one() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));

@@ -50,23 +50,6 @@ fn an_uncontended_acquire_and_release_are_four_calls_at_most_and_publish_nothing
 }
 
 #[test]
-fn r3_an_acquire_sent_twice_holds_once_and_a_release_sent_twice_frees_only_its_own_grant() {
-    let server = RedisServer::start();
-    let (one, two) = (Process::of(&server), Process::of(&server));
-    let claim = one.exclusive("a");
-    let first = granted(one.attempt(&claim));
-    let second = granted(one.attempt(&claim));
-    assert_eq!(number(&first), number(&second), "the second acquire is the first");
-    assert!(matches!(one.release(claim.id), End::Freed));
-    assert!(matches!(one.release(claim.id), End::NotOurs));
-    let (theirs, later) = two.take("a", Mode::Exclusive);
-    assert!(number(&later) > number(&first));
-    // The record says whose it is, whatever an old release claims.
-    assert!(matches!(one.release(claim.id), End::NotOurs));
-    assert!(matches!(two.renew(theirs.id), Renewal::Extended { .. }));
-}
-
-#[test]
 fn try_leaves_nothing_behind_and_says_who_holds_it() {
     let server = RedisServer::start();
     let (one, two) = (Process::of(&server), Process::of(&server));

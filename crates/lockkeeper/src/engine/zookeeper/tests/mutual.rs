@@ -72,36 +72,6 @@ fn r5_a_place_that_is_lent_too_late_stays_known_until_it_is_withdrawn() {
 }
 
 #[test]
-fn r3_the_same_claim_asked_twice_stands_once() {
-    run(async {
-        let place = Place::new().await;
-        let (one, two) = (place.client().await, place.client().await);
-        let (a, b) = (claim("x"), claim("x"));
-        let (first, again) = (one.lock(&a).await, one.lock(&a).await);
-        assert_eq!(number(&first), number(&again));
-        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
-        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
-        assert_eq!(one.children("x").await.len(), 2);
-        one.release(&a).await;
-        two.granted(b.id).await;
-    });
-}
-
-#[test]
-fn r3_a_release_sent_twice_frees_only_its_own_grant() {
-    run(async {
-        let place = Place::new().await;
-        let (one, two) = (place.client().await, place.client().await);
-        let (a, b) = (claim("x"), claim("x"));
-        one.lock(&a).await;
-        assert!(matches!(one.release(&a).await, End::Freed));
-        two.lock(&b).await;
-        assert!(matches!(one.release(&a).await, End::NotOurs));
-        assert_eq!(one.children("x").await.len(), 1, "the other's node is untouched");
-    });
-}
-
-#[test]
 fn r11_a_try_that_is_busy_writes_nothing_and_never_overtakes() {
     run(async {
         let place = Place::new().await;
