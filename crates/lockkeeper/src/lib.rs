@@ -1,9 +1,16 @@
-//! One distributed lock, every engine: the same lock over kernel file locks (no server), Redis
-//! (one server, Sentinel, Cluster, a quorum), ZooKeeper and PostgreSQL.
+//! One distributed lock, every engine: the same lock over kernel file locks (no server), Redis (one
+//! server, Sentinel, Cluster, a quorum), ZooKeeper and PostgreSQL.
 //!
-//! ```toml
-//! lockkeeper = "0.1"                                              # memory and file
-//! lockkeeper = { version = "0.1", features = ["redis"] }          # and Redis
+//! ```sh
+//! cargo add lockkeeper                              # memory and file
+//! cargo add lockkeeper --features redis             # and one Redis or Valkey server
+//! cargo add lockkeeper --features sentinel          # … whose master Sentinels name
+//! cargo add lockkeeper --features cluster           # … a Redis Cluster
+//! cargo add lockkeeper --features redlock           # … a quorum of independent servers
+//! cargo add lockkeeper --features zookeeper
+//! cargo add lockkeeper --features postgres
+//! cargo add lockkeeper --features metrics,serde     # counters (`metrics` facade); words of JSON
+//! cargo add lockkeeper --dev --features test-util   # locks on a clock of the test's own
 //! ```
 //!
 //! # The tour
@@ -25,6 +32,11 @@
 //! # Ok(()) }
 //! ```
 //!
+//! *Errors*: one [`Error`] with an [`ErrorKind`]; `TimedOut` names the holder, `Unreachable` and
+//! `Refused` the server. *Cancel safety*: any future here may be dropped at any await. An
+//! acquisition that is dropped leaves nothing behind as soon as the engine can be reached, and at
+//! the lease's end when it cannot. A dropped guard releases and waits for nothing.
+//!
 //! **Only if it is free**, and work that ends with its lock:
 //!
 //! ```
@@ -36,6 +48,9 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! *Errors*: busy is `None`; `run` says `Lost`. *Cancel safety*: dropping `run` drops the work and
+//! releases.
 //!
 //! **Readers and writers** ([`RwLock`]), and a reader that may become the writer:
 //!
@@ -51,7 +66,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **At most so many at once** ([`Semaphore`]):
+//! *Errors*: an owner that reads and asks to write gets `WouldDeadlock`; only `upgradable`
+//! upgrades. *Cancel safety*: a dropped upgrade leaves the reader as it was.
+//!
+//! **A number of permits** ([`Semaphore`]):
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -63,7 +81,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **One leader** ([`Election`]), and whoever wants to know who it is:
+//! *Errors*: `LimitMismatch` where others use another limit; permits have no token (`NoToken`).
+//! *Cancel safety*: as a mutex.
+//!
+//! **One leader** ([`Election`]), for those who want to know who it is, too:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -76,8 +97,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **Wait until all are done** ([`Latch`]), or until all have come and gone ([`DoubleBarrier`], on
-//! ZooKeeper):
+//! *Errors*: a lost term is `Lost`; [`Election::run`] stands again by itself. *Cancel safety*: a
+//! dropped candidate leaves the line.
+//!
+//! **Wait until all are done** ([`Latch`]):
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -90,6 +113,23 @@
 //! # Ok(()) }
 //! ```
 //!
+//! *Errors*: a write whose answer was lost is `Unknown`. *Cancel safety*: a count-down that was
+//! polled happens once, also when it is dropped; a wait may be dropped.
+//!
+//! **Begin together and end together** ([`DoubleBarrier`]):
+//!
+//! ```no_run
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! let locks = lockkeeper::Locks::open("zk://a,b,c").await?;
+//! let inside = locks.double_barrier("import", 3).enter().await?; // three came in
+//! println!("my third");
+//! inside.leave().await?; // all three have finished
+//! # Ok(()) }
+//! ```
+//!
+//! *Errors*: a member whose session ended is `Lost`. *Cancel safety*: a member that is dropped
+//! goes.
+//!
 //! **Several names, all or none** ([`Locks::all`]), in any order without a deadlock:
 //!
 //! ```
@@ -100,6 +140,9 @@
 //! assert_eq!(both.guards().len(), 2);
 //! # Ok(()) }
 //! ```
+//!
+//! *Errors*: a name given twice is `WouldDeadlock`. *Cancel safety*: dropped, it keeps none of
+//! them.
 //!
 //! **Again by the same owner** ([`Owner`]), because nothing is guessed from threads or tasks:
 //!
@@ -113,30 +156,56 @@
 //! # Ok(()) }
 //! ```
 //!
-//! **Without async**: [`blocking`] has the same for threads. **Writes into the store that keeps the
-//! lock**: [`Guard::write`], and `fence` for data in Redis. **Looking**: [`Locks::status`],
-//! [`Locks::list`], [`Locks::watch`], [`Locks::describe`]. **Logs and numbers**: `tracing` always,
-//! [`observe`] for more. **An engine of your own**: [`engine`].
+//! *Errors*: [`Owner::strict`] answers the second one with `WouldDeadlock`. *Cancel safety*: the
+//! last guard to go releases.
 //!
-//! # Features
+//! **Without async** ([`blocking`]), for threads:
 //!
-//! | feature | gives | default |
-//! |---|---|---|
-//! | `memory` | `memory:`, one process | yes |
-//! | `file` | `file:`, kernel locks of one machine | yes |
-//! | `redis` | `redis://`, `rediss://`, `redis+unix://` | |
-//! | `sentinel`, `cluster`, `redlock` | `redis+sentinel://`, `redis+cluster://`, `redlock://` | |
-//! | `zookeeper` | `zk://` | |
-//! | `postgres` | `postgres://` | |
-//! | `metrics`, `serde` | counters by the `metrics` facade; words of JSON | |
-//! | `test-util` | a memory engine on a clock of the test's own, with `lose(name)` | |
+//! ```
+//! let locks = lockkeeper::blocking::Locks::open("memory:")?;
+//! let guard = locks.mutex("stock").lock().run()?;
+//! println!("token {}", guard.token()?);
+//! assert!(guard.release().is_clean());
+//! # Ok::<(), lockkeeper::Error>(())
+//! ```
 //!
-//! # What happens below
+//! *Errors*: a thread that asks twice without an owner gets `WouldDeadlock` at once.
 //!
-//! `primitives/acquire.rs` (the future) asks `keeper/entry/` (one name in this process), which
-//! steps `protocol/line` (the local line: pure) and carries out what it decides (`act.rs` in it)
-//! with an [`engine`]. `keeper/leases.rs` renews, `keeper/events.rs` hears the engine,
-//! `keeper/driver.rs` is the thread behind it all.
+//! **Writes into the store that keeps the lock**: [`Guard::write`], and `fence` for data in Redis.
+//! **Looking**: [`Locks::status`], [`Locks::list`], [`Locks::watch`], [`Locks::describe`]. **Logs
+//! and numbers**: `tracing` always, [`observe`] for more. **An engine of your own**: [`engine`].
+//!
+//! # Which engine can do what
+//!
+//! Of the layout that a URL names by default; [`Locks::describe`] says it of yours, and an
+//! operation that an engine lacks is [`ErrorKind::Unsupported`], with what to use instead.
+//!
+//! | | `memory` | `file` | `redis` | `redlock` | `sentinel` | `cluster` | `zookeeper` | `postgres` |
+//! |---|---|---|---|---|---|---|---|---|
+//! | [`Mutex`] | yes | yes | yes | yes | yes | yes | yes | yes |
+//! | [`RwLock`] | yes | yes | yes | yes | yes | yes | yes | yes |
+//! | [`RwLock::upgradable`] | yes | yes | yes | – | yes | yes | yes | yes |
+//! | [`Semaphore`] | yes | yes | yes | – | yes | yes | yes | yes |
+//! | [`Election`] | yes | yes | yes | – | yes | yes | yes | yes |
+//! | [`Latch`] | yes | yes | yes | – | yes | yes | yes | yes |
+//! | [`DoubleBarrier`] | – | – | – | – | – | – | yes | – |
+//! | [`Locks::all`], in one message | yes | – | yes | – | yes | – | yes | yes |
+//! | a line between processes | yes | – | yes | – | yes | yes | yes | yes |
+//! | [`Guard::write`] | – | – | – | – | – | – | yes | – |
+//! | [`Held::statement`] | – | – | – | – | – | – | – | yes |
+//! | [`Acquire::lock_delay`] | – | – | yes | – | yes | yes | – | yes |
+//! | [`Locks::ask`] | – | – | – | – | – | – | yes | – |
+//! | [`Locks::list`] | yes | yes | yes | yes | yes | yes | yes | yes |
+//! | [`Locks::force_release`] | yes | – | yes | yes | yes | yes | yes | yes |
+//!
+//! Where `Locks::all` is no single message, it takes one name after the other; the line of `file`
+//! is the kernel's. What each engine promises, and what breaks it, is in the repository's
+//! `SAFETY.md`.
+
+// What happens below: `primitives/acquire.rs` (the future) asks `keeper/entry/` (one name in this
+// process), which steps `protocol/line` (the local line: pure) and carries out what it decides
+// (`act.rs` in it) with an engine. `keeper/leases.rs` renews, `keeper/events.rs` hears the engine,
+// `keeper/driver.rs` is the thread behind it all.
 
 pub mod engine;
 mod keeper;

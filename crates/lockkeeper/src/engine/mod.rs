@@ -3,7 +3,7 @@
 //! An engine knows no guards, no log levels and no user policy; it waits and retries only where its
 //! recipe says so. Every method returns at once: [`Answer::Now`] where nothing has to be waited
 //! for, else [`Answer::Later`], a future that the keeper polls to its end on its own thread,
-//! whatever becomes of the caller (R5).
+//! whatever becomes of the caller.
 //!
 //! The keeper calls an engine while it holds the lock of that name's entry. So an engine must not
 //! send an [`Event`] from inside a call, nor hold a lock of its own while it sends one from
@@ -109,7 +109,7 @@ impl<T: Send + 'static> Answer<T> {
 pub enum Line {
     /// Stand in line.
     Join,
-    /// Leave nothing behind; also when somebody else stands in line (R11).
+    /// Leave nothing behind; also when somebody else stands in line.
     Try,
 }
 
@@ -117,7 +117,7 @@ pub enum Line {
 /// recheck: an engine that only learns that a claim holds, and not with which number, says nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The number (R7); `None` only in layouts without one, and for permits, which carry no token.
+    /// The number; `None` only in layouts without one, and for permits, which carry no token.
     pub number: Number,
     /// The lease, on engines that have them.
     pub lease: Option<Lease>,
@@ -141,7 +141,7 @@ pub struct Lease {
     pub id: LeaseId,
     /// How long it lasts from `since`.
     pub ttl: Duration,
-    /// The latest instant on our clock before which the grant cannot have happened (R1). `None` in
+    /// The latest instant on our clock before which the grant cannot have happened. `None` in
     /// an answer means the reading that the keeper took before it called, so an answer from memory
     /// must say it; a push must say it, or set `confirm`.
     pub since: Option<Ticks>,
@@ -159,7 +159,7 @@ pub enum Attempt {
     InLine(Place),
     /// Somebody holds it or stands in line, and nothing of ours is left there.
     Busy(Option<Box<Holder>>),
-    /// It is not known (R4); the keeper asks again with the same claim, except after an answer that
+    /// It is not known; the keeper asks again with the same claim, except after an answer that
     /// cannot be understood (`Corrupt`).
     Unknown(Error),
     /// It certainly did not happen, and nothing of ours is left there. With the kind `Unreachable`
@@ -176,7 +176,7 @@ pub struct Place {
     /// Who holds the lock now.
     pub holder: Option<Box<Holder>>,
     /// When the keeper asks about the place by [`Engine::recheck`], unless something is heard of it
-    /// before; for engines that do nothing by themselves when a lease ends (R10): the first in line
+    /// before; for engines that do nothing by themselves when a lease ends: the first in line
     /// at that moment, the others one claim lease later. `None` where an event tells everything.
     pub ask_at: Option<Ticks>,
 }
@@ -192,7 +192,7 @@ pub enum Standing {
     /// Nothing of it is there any more. With the kind `Lost` the keeper stands again with the same
     /// claim; with any other, whoever waits is refused with it.
     Gone(Error),
-    /// Not known (R4); it changes nothing. Also of a claim whose attempt is still under way.
+    /// Not known; it changes nothing. Also of a claim whose attempt is still under way.
     Unknown(Error),
 }
 
@@ -230,7 +230,7 @@ impl From<Standing> for Renewal {
     }
 }
 
-/// What an attempt answers whose claim is there already (R3).
+/// What an attempt answers whose claim is there already.
 impl From<Standing> for Attempt {
     fn from(standing: Standing) -> Self {
         match standing {
@@ -251,7 +251,7 @@ pub enum End {
     NotOurs,
     /// It was ours, and some of what made it so had gone before; the rest is gone now.
     Gone(Lost),
-    /// It is not known; the keeper asks again until the lease would be over (R4).
+    /// It is not known; the keeper asks again until the lease would be over.
     Unknown(Error),
 }
 
@@ -267,7 +267,7 @@ pub enum Renewal {
     },
     /// Gone; final.
     Gone(Lost),
-    /// Not known: changes nothing, the deadline decides (R4).
+    /// Not known: changes nothing, the deadline decides.
     Unknown(Error),
 }
 
@@ -296,7 +296,7 @@ pub enum Change {
     /// Sets a latch's count, if it is zero or absent; answers whether it did.
     LatchSet(Name, u64),
     /// Counts a latch down by one; answers whether it is open now. `id` makes a repeated call count
-    /// once (R3).
+    /// once.
     LatchCountDown(Name, ClaimId),
     /// Takes a lock away from these holders, as [`Engine::read`] told them, and from nobody who
     /// came since; without any, from whoever holds it. Answers whether somebody did.
@@ -305,7 +305,7 @@ pub enum Change {
     Resize(Name, u16),
 }
 
-/// A step of a barrier's member. Each may be asked for twice (R3).
+/// A step of a barrier's member. Each may be asked for twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Membership {
     /// Comes in, unless it is in; answers whether so many are, or were a moment ago.
@@ -396,11 +396,11 @@ pub trait Engine: Send + Sync + 'static {
     /// What it is and what it promises, from the values negotiated so far.
     fn describe(&self) -> Description;
 
-    /// Asks for a lock. Asking twice with the same claim has the effect of once (R3).
+    /// Asks for a lock. Asking twice with the same claim has the effect of once.
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt>;
 
-    /// Asks how claims and holds stand, one message for all; also the sign of life for places
-    /// (R10). It grants what is free for a claim then, where no event would. What the server did
+    /// Asks how claims and holds stand, one message for all; also the sign of life for places.
+    /// It grants what is free for a claim then, where no event would. What the server did
     /// not answer is `Unknown`, and never answered from memory: the keeper counts the silence from
     /// it.
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>>;
@@ -418,7 +418,7 @@ pub trait Engine: Send + Sync + 'static {
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>>;
 
     /// Gives holds back; `again` stands in line in the same message. Releasing twice frees only the
-    /// hold's own grant (R3).
+    /// hold's own grant.
     fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released>;
 
     /// Tells who holds and who waits, and values. A record that cannot be read is told as

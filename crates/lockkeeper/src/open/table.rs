@@ -122,8 +122,6 @@ fn missing(scheme: &str, schemes: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    #[cfg(all(feature = "redlock", feature = "zookeeper"))]
-    use crate::engine::Ability;
     use crate::engine::{Expiry, Keep, UrlOption, Value};
 
     fn none(_: &mut EngineUrl, _: &Common) -> Result<Box<dyn Engine>> {
@@ -188,6 +186,55 @@ mod tests {
                 assert!(same, "{shown}: {keep:?} and {expiry:?}");
             }
         }
+    }
+
+    /// The table of the tour: a row for each ability, a column for each engine.
+    #[cfg(all(
+        feature = "file",
+        feature = "sentinel",
+        feature = "cluster",
+        feature = "redlock",
+        feature = "zookeeper",
+        feature = "postgres"
+    ))]
+    #[test]
+    fn the_tour_has_the_table_of_engines_and_primitives_that_can_gives() {
+        let rows = [
+            ("[`Mutex`]", None),
+            ("[`RwLock`]", Some(Ability::Shared)),
+            ("[`RwLock::upgradable`]", Some(Ability::Upgrade)),
+            ("[`Semaphore`]", Some(Ability::Permits)),
+            ("[`Election`]", Some(Ability::Election)),
+            ("[`Latch`]", Some(Ability::Latch)),
+            ("[`DoubleBarrier`]", Some(Ability::Barrier)),
+            ("[`Locks::all`], in one message", Some(Ability::Together)),
+            ("a line between processes", Some(Ability::Fair)),
+            ("[`Guard::write`]", Some(Ability::HeldWrites)),
+            ("[`Held::statement`]", Some(Ability::Statements)),
+            ("[`Acquire::lock_delay`]", Some(Ability::Delay)),
+            ("[`Locks::ask`]", Some(Ability::Ask)),
+            ("[`Locks::list`]", Some(Ability::List)),
+            ("[`Locks::force_release`]", Some(Ability::Force)),
+        ];
+        let engines: Vec<_> = built_in()
+            .iter()
+            .map(|registration| {
+                let url = urls(registration).swap_remove(0);
+                let about = engine(url, &Settings::default()).unwrap().describe();
+                (format!("`{}`", registration.engine), about.can)
+            })
+            .collect();
+        let row = |first: &str, cells: Vec<&str>| format!("//! | {first} | {} |\n", cells.join(" | "));
+        let heads: Vec<_> = engines.iter().map(|(name, _)| name.as_str()).collect();
+        let mut table = row("", heads) + "//! |" + &"---|".repeat(engines.len() + 1) + "\n";
+        table = table.replace("|  |", "| |");
+        for (what, ability) in rows {
+            let has = |can: &crate::Can| ability.is_none_or(|ability| can.has(ability));
+            let cells = engines.iter().map(|(_, can)| if has(can) { "yes" } else { "–" });
+            table += &row(what, cells.collect());
+        }
+        let tour = include_str!("../lib.rs");
+        assert!(tour.contains(&table), "put this table into lib.rs:\n{table}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::words::token::Token;
 ///
 /// # Cancel safety
 /// Dropping it at any await leaves nothing behind as soon as the engine can be reached, and at the
-/// lease's end when it cannot (R5). A grant that it does not take within 1 s goes to the next, and
+/// lease's end when it cannot. A grant that it does not take within 1 s goes to the next, and
 /// the acquisition starts anew when it is polled.
 #[must_use = "an acquisition does nothing unless awaited"]
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct Acquire<G = Guard> {
     made: PhantomData<fn() -> G>,
 }
 
-/// An acquisition that does not wait: `None` when somebody holds the lock or waits for it (R11).
+/// An acquisition that does not wait: `None` when somebody holds the lock or waits for it.
 ///
 /// # Errors
 /// As [`Acquire`], without `TimedOut`.
@@ -166,21 +166,21 @@ macro_rules! options {
                 self
             }
 
-            /// Acquires as this owner, who may enter again what it holds (R8).
+            /// Acquires as this owner, who may enter again what it holds.
             pub fn owner(mut self, owner: &Owner) -> Self {
                 self.plan.request.owner = Some(owner.clone());
                 self
             }
 
             /// Ends the hold after this time if the guard is still there: for workers that get
-            /// stuck (R16).
+            /// stuck.
             pub fn hold_at_most(mut self, time: Duration) -> Self {
                 self.plan.request.hold_at_most = Some(time);
                 self
             }
 
             /// After a lease that ran out, nobody gets the lock for this time: for resources that
-            /// cannot check a token (R16).
+            /// cannot check a token.
             pub fn lock_delay(mut self, time: Duration) -> Self {
                 self.plan.request.lock_delay = time;
                 self

@@ -14,7 +14,7 @@ use crate::words::guarantee::Ability;
 use crate::words::id::ClaimId;
 use crate::words::name::{Kind, Name};
 
-/// The most members a barrier can wait for (R13).
+/// The most members a barrier can wait for.
 pub(crate) const MEMBERS_MAX: u32 = 1024;
 
 /// A double barrier of a name, on engines that have them

@@ -2,7 +2,7 @@
 //!
 //! Nothing here needs a runtime: a thread that waits is parked, and the keeper wakes it. The thread
 //! is known, so the same thread asking twice for a lock without an [`Owner`] is `WouldDeadlock` at
-//! once (R8).
+//! once.
 //!
 //! ```
 //! use lockkeeper::blocking::Locks;

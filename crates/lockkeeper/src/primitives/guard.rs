@@ -17,7 +17,7 @@ use crate::words::token::Token;
 
 /// A turn on a lock: the lock is yours until this is released or dropped, or until it is lost.
 ///
-/// Dropping it releases without waiting for the answer; it never blocks, panics or spawns (R6).
+/// Dropping it releases without waiting for the answer; it never blocks, panics or spawns.
 ///
 /// When the drop returns, the release is with the kernel, where the socket has room (over TLS,
 /// unless the driver uses the connection at that moment). The keeper's thread writes what the
@@ -72,8 +72,7 @@ pub enum Released {
     /// It was not ours any more although nobody had told us; logged as an illegal release, nothing
     /// was touched.
     NotOurs,
-    /// The engine did not answer; the keeper repeats the release until the lease would be over
-    /// (R4).
+    /// The engine did not answer; the keeper repeats the release until the lease would be over.
     Unknown(Error),
 }
 
@@ -132,7 +131,7 @@ impl Guard {
     }
 
     /// Completes when the lock is gone: at the latest at the local deadline, also while every
-    /// network call hangs (R2).
+    /// network call hangs.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -284,7 +283,7 @@ impl Held {
     }
 
     /// Completes when the lock is gone: at the latest at the local deadline, also while every
-    /// network call hangs (R2).
+    /// network call hangs.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -364,7 +363,7 @@ impl Held {
         }
     }
 
-    /// How much of the lease is left unused at its end, because clocks run at different rates (R1);
+    /// How much of the lease is left unused at its end, because clocks run at different rates;
     /// `None` where a hold has no lease.
     pub fn drift(&self) -> Option<Duration> {
         Some(self.0.entry.keeper.settings.drift.of(self.lease_ttl()?))

@@ -6,7 +6,7 @@ use crate::words::guarantee::Ability;
 use crate::words::lost::Lost;
 use crate::words::write::Write;
 
-/// How many writes one call may ask for (R13).
+/// How many writes one call may ask for.
 const WRITES_MAX: usize = 64;
 
 impl Held {

@@ -18,7 +18,7 @@ use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantee::Ability;
 
-/// How many locks one call may ask for (R13).
+/// How many locks one call may ask for.
 const LOCKS_MAX: usize = 64;
 
 /// An acquisition of several locks; `.await` it, or give it a timeout first.

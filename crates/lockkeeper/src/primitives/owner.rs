@@ -1,4 +1,4 @@
-//! Re-entrancy is a value (R8): who carries the same [`Owner`] may acquire again what it holds.
+//! Re-entrancy is a value: who carries the same [`Owner`] may acquire again what it holds.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -20,7 +20,7 @@ impl Held {
     /// row's lock along. Commit before the lock is given back: until the transaction has ended the
     /// lock cannot pass, so the release would wait for it.
     /// Others who ask meanwhile stand in line, or hear that it is busy. From this call on the hold
-    /// is not handed to another task of this process (R9), because nobody tells lockkeeper when the
+    /// is not handed to another task of this process, because nobody tells lockkeeper when the
     /// transaction ends. PostgreSQL can do this, for exclusive locks.
     ///
     /// ```no_run

@@ -11,7 +11,7 @@ use crate::keeper::Keeper;
 use crate::words::claim::{Ends, Entry};
 use crate::words::error::Result;
 
-/// The net under a change that was not told (R10).
+/// The net under a change that was not told.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What changes under a prefix or at a name, as whole states. Dropping it ends the watch.

@@ -100,7 +100,7 @@ pub struct Identity {
 /// One request for a name in a mode.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// Fresh for every request (R3).
+    /// Fresh for every request.
     pub id: ClaimId,
     /// The name space.
     pub kind: Kind,
@@ -118,10 +118,10 @@ pub struct Claim {
     /// fifth. An engine whose holds rest on a session proves that one early enough for the greatest
     /// margin of its holds.
     pub margin: Option<Duration>,
-    /// After a lease that ran out, how long nobody else gets the lock (R16); zero for none.
+    /// After a lease that ran out, how long nobody else gets the lock; zero for none.
     pub lock_delay: Duration,
     /// The instant on our clock after which the caller has left: the engine refuses the request on
-    /// arrival then (R3).
+    /// arrival then.
     pub give_up: Option<Ticks>,
     /// Who asks.
     pub who: Arc<Identity>,

@@ -1,4 +1,4 @@
-//! Time as the leases count it (R1): it runs on in suspend, it never goes back, and it jumps with
+//! Time as the leases count it: it runs on in suspend, it never goes back, and it jumps with
 //! the faster of the clocks that nobody sets. What somebody sets is the time of day: a forward step
 //! of it is noticed and puts holds in doubt.
 
@@ -40,7 +40,7 @@ fn nanos(d: Duration) -> u64 {
 /// The clock that every deadline of one [`Locks`](crate::Locks) is counted on.
 ///
 /// It follows `CLOCK_BOOTTIME`, and jumps ahead wherever `CLOCK_MONOTONIC_RAW` does, so that a hold
-/// is over as soon as one of them says so (R1). `CLOCK_REALTIME` moves nothing. A forward step of
+/// is over as soon as one of them says so. `CLOCK_REALTIME` moves nothing. A forward step of
 /// it alone is noticed at the next reading: holds are in doubt then, until the engine has answered
 /// a question of after that. A step back is nothing.
 #[derive(Clone)]
@@ -274,7 +274,7 @@ impl Clock {
         }
     }
 
-    /// The clock that waits, proposed numbers and `not_after` are counted on (R1): the slower of
+    /// The clock that waits, proposed numbers and `not_after` are counted on: the slower of
     /// `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC_RAW`, whatever the time of day does. Where a deadline
     /// must not be late, these must not be early. Its readings say nothing about those of
     /// [`Clock::now`].
@@ -379,7 +379,7 @@ fn read(id: ClockId) -> u64 {
     })
 }
 
-/// Wall-clock microseconds since 1970, for numbers (R7) and records; never for deadlines.
+/// Wall-clock microseconds since 1970, for numbers and records; never for deadlines.
 pub fn unix_us() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

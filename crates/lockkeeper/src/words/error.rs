@@ -15,7 +15,7 @@ pub enum ErrorKind {
     TimedOut,
     /// The hold ended without being released.
     Lost,
-    /// Waiting could never end: the caller itself holds what it waits for (R8).
+    /// Waiting could never end: the caller itself holds what it waits for.
     WouldDeadlock,
     /// The name is empty, too long, or cannot be said in this layout.
     InvalidName,
@@ -35,11 +35,11 @@ pub enum ErrorKind {
     Refused,
     /// A record could not be read.
     Corrupt,
-    /// A record was written by a newer layout than this release knows (R17).
+    /// A record was written by a newer layout than this release knows.
     NewerLayout,
     /// The `Locks` was closed.
     Closed,
-    /// It is not known whether the operation took effect (R4).
+    /// It is not known whether the operation took effect.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! What an engine can promise, printed and required (R14).
+//! What an engine can promise, printed and required.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use crate::words::name::Kind;
 pub enum Class {
     /// Arbiter and holder die together.
     OneKernel,
-    /// Effects are safe under any pause, delay or clock, provided the resource checks the token.
+    /// Effects are safe under any pause, delay or clock, provided the resource checks the token. No
+    /// engine of this crate has it by itself: see [`Description::fenced`].
     Fenced,
     /// No two holders at once while clock rates stay within the drift allowance and acknowledged
     /// writes survive.
@@ -72,8 +73,8 @@ pub enum Expiry {
     WithProcess,
     /// By a lease of its own, which lasts the claim's `ttl` and which the keeper renews.
     PerHold {
-        /// How long, at most, a pushed grant is kept for a claim that has not confirmed it
-        /// (R11); `None` where no grant is pushed before it is confirmed.
+        /// How long, at most, a pushed grant is kept for a claim that has not confirmed it;
+        /// `None` where no grant is pushed before it is confirmed.
         claim_lease: Option<Duration>,
     },
     /// With a session that carries all holds. The engine renews it by itself, and tells that by
@@ -111,7 +112,7 @@ impl Expiry {
         }
     }
 
-    /// How long a pushed grant is kept for a claim that has not confirmed it (R11).
+    /// How long a pushed grant is kept for a claim that has not confirmed it.
     pub fn claim_lease(self) -> Option<Duration> {
         match self {
             Self::PerHold { claim_lease } => claim_lease,
@@ -270,7 +271,7 @@ impl fmt::Debug for Can {
     }
 }
 
-/// What an engine says about itself, from the values actually negotiated (R14).
+/// What an engine says about itself, from the values actually negotiated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Description {
@@ -292,7 +293,7 @@ pub struct Description {
     pub recovery_stopped: Option<Duration>,
     /// How a hold ends that nobody gives back.
     pub expiry: Expiry,
-    /// Whether holds may pass inside the process (R9); false for layouts whose counter belongs to
+    /// Whether holds may pass inside the process; false for layouts whose counter belongs to
     /// others.
     pub hand_off: bool,
     /// Whether an uncontended attempt is answered in the caller, without a task switch.

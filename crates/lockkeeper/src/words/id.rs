@@ -1,4 +1,4 @@
-//! Ids that are drawn fresh for every claim (R3), and the fork generation that voids them (R15).
+//! Ids that are drawn fresh for every claim, and the fork generation that voids them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
-/// The id of one claim: 128 bits, drawn fresh for each request (R3).
+/// The id of one claim: 128 bits, drawn fresh for each request.
 ///
 /// A hold keeps the id of the claim that won it, so that renewal, release and withdrawal all
 /// compare the same value.
@@ -136,7 +136,7 @@ pub(crate) type ById<K, T> = HashMap<K, T, BuildHasherDefault<IdHasher>>;
 /// How often this process was forked from the one that loaded the program: 0 in the original, one
 /// more in each child.
 ///
-/// Every guard remembers the value at its birth; in a child it differs and the guard is lost (R15).
+/// Every guard remembers the value at its birth; in a child it differs and the guard is lost.
 pub(crate) fn fork_generation() -> u32 {
     WATCH_FORKS.call_once(|| {
         extern "C" fn in_child() {

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// Why a hold ended without being released by its holder. Final: a lost hold never comes back (R2).
+/// Why a hold ended without being released by its holder. Final: a lost hold never comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
-    /// Its local deadline passed before a renewal was answered (R1).
+    /// Its local deadline passed before a renewal was answered.
     Expired,
-    /// The time of day was set forward, and the engine did not say in time that it lasts (R1).
+    /// The time of day was set forward, and the engine did not say in time that it lasts.
     ClockStepped,
     /// Its record is gone or belongs to somebody else: a forced release, an operator's delete, a
     /// takeover.
@@ -17,13 +17,13 @@ pub enum Lost {
     Replaced,
     /// The session that carried it ended, or another one took its place.
     SessionEnded,
-    /// It was held longer than its `hold_at_most` (R16).
+    /// It was held longer than its `hold_at_most`.
     HeldTooLong,
-    /// Its `Locks` was closed (R6).
+    /// Its `Locks` was closed.
     Closed,
     /// It was released; a clone of its `Held` still asks.
     Released,
-    /// This process is a fork of the one that holds it (R15).
+    /// This process is a fork of the one that holds it.
     Forked,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::words::error::{Error, ErrorKind};
 
-/// The longest name in bytes (R13).
+/// The longest name in bytes.
 pub const NAME_MAX: usize = 1024;
 
 /// The resource being locked: non-empty UTF-8 of at most 1 KiB without NUL, case-sensitive, the
@@ -14,7 +14,7 @@ pub const NAME_MAX: usize = 1024;
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// Takes a name as it is; nothing is trimmed, folded or normalised (R12).
+    /// Takes a name as it is; nothing is trimmed, folded or normalised.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`] when it is empty, longer than 1 KiB, or holds a NUL.

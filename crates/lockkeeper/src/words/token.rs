@@ -1,4 +1,4 @@
-//! Fencing tokens (R7).
+//! Fencing tokens.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ pub const TURNS_PER_NUMBER: u64 = 64;
 /// Unix seconds at which the clock part of a number starts: 2026-01-01T00:00:00Z.
 pub const TICK_EPOCH_UNIX_SECONDS: u64 = 1_767_225_600;
 
-/// A fencing token: below 2⁶³, strictly increasing per name over every exclusive turn (R7).
+/// A fencing token: below 2⁶³, strictly increasing per name over every exclusive turn.
 ///
 /// Send it with every write, and let the resource refuse a write whose token is smaller than the
 /// greatest it has seen. It is no number to count with: the only things to do with it are to store
@@ -115,7 +115,7 @@ impl FromStr for Token {
     }
 }
 
-/// The next number of a name: one more than the last, and not below the engine's clock (R7).
+/// The next number of a name: one more than the last, and not below the engine's clock.
 ///
 /// `clock_unix_us` is the engine's own clock in microseconds; a clock before 2026 counts as tick 0,
 /// and then only the last number moves the result. `None` when the numbers are used up.
