@@ -187,6 +187,71 @@ fn every_failure_that_a_test_is_named_after_has_its_line() {
     }
 }
 
+/// Rules (R1), failures (G4) and the like, outside of blocks of code and backticks.
+fn codes(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut block = false;
+    for line in text.lines() {
+        block ^= line.trim_start().starts_with("```");
+        let plain = line.split('`').step_by(2).filter(|_| !block);
+        let words = plain.flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
+        found.extend(words.filter(|word| is_code(word)).map(str::to_owned));
+    }
+    found
+}
+
+fn is_code(word: &str) -> bool {
+    let digits = word.strip_prefix(|c| "RDFGLPSZBNQW".contains(c));
+    digits.is_some_and(|rest| {
+        (1..=2).contains(&rest.len()) && rest.chars().all(|c| c.is_ascii_digit())
+    })
+}
+
+#[test]
+fn every_page_that_cites_a_rule_or_a_failure_by_its_number_links_to_the_list_of_them() {
+    let mut lost = Vec::new();
+    let mut seen = 0;
+    let mut pages = files(&["docs"], ".md");
+    pages.extend(["README.md", "SAFETY.md"].map(|page| root().join(page)));
+    for path in pages.iter().filter(|path| !path.ends_with("failures.md")) {
+        let page = fs::read_to_string(path).unwrap();
+        for code in codes(&page) {
+            seen += 1;
+            let list = if code.starts_with('R') { "ARCHITECTURE.md#the-rules)" } else { "failures.md)" };
+            let known = !code.starts_with(['B', 'N', 'Q', 'W']);
+            if !known || !page.contains(list) {
+                lost.push(format!("{}: {code}", path.display()));
+            }
+        }
+    }
+    assert!(seen > 40, "{seen}");
+    assert!(lost.is_empty(), "cited, and no link says what it is:\n{}", lost.join("\n"));
+}
+
+#[test]
+fn no_public_documentation_of_the_library_cites_a_rule_or_a_failure_by_its_number() {
+    let mut rooms = files(
+        &["open", "primitives", "words", "observe", "test_util"]
+            .map(|room| format!("crates/lockkeeper/src/{room}"))
+            .each_ref()
+            .map(String::as_str),
+        ".rs",
+    );
+    let alone = ["lib.rs", "engine/mod.rs", "engine/events.rs", "engine/registration.rs"];
+    rooms.extend(alone.map(|file| root().join("crates/lockkeeper/src").join(file)));
+    let mut cited = Vec::new();
+    for path in rooms {
+        for (number, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            let text = line.trim_start();
+            let doc = text.strip_prefix("///").or_else(|| text.strip_prefix("//!"));
+            for code in doc.map(codes).unwrap_or_default() {
+                cited.push(format!("{}:{}: {code}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(cited.is_empty(), "readers of docs.rs know none of these:\n{}", cited.join("\n"));
+}
+
 #[test]
 fn every_link_between_pages_leads_somewhere() {
     let mut broken = Vec::new();
