@@ -256,6 +256,25 @@ impl Excuses {
             || self.windows.iter().any(|window| self.explains(window, class, moment))
     }
 
+    /// What excuses one that is expected: the fault and when it began, or what needs no moment.
+    pub(super) fn reason(&self, violation: &Violation) -> Option<(&'static str, Option<u64>)> {
+        let (class, moment) = (violation.class, violation.moment());
+        if !self.expects(violation) {
+            return None;
+        }
+        let fault = self.windows.iter().find(|window| self.explains(window, class, moment));
+        let delay = || (class == Class::SlowRecovery).then(|| self.delay(moment)).flatten();
+        let caused = fault.map(|w| (w.fault.name, Some(w.from))).or_else(delay);
+        let of_itself = if self.blind_from.is_some_and(|from| moment.at >= from) {
+            "a record that ends before it"
+        } else if self.is_short(class, moment) {
+            "a machine that was late"
+        } else {
+            "what the engine promises"
+        };
+        Some(caused.unwrap_or((of_itself, None)))
+    }
+
     /// Whether it is a documented consequence of this fault.
     fn explains(&self, window: &Window, class: Class, moment: Moment) -> bool {
         if class == Class::SlowRecovery

@@ -44,6 +44,18 @@ fn violation(class: Class, at: u64) -> Violation {
 }
 
 #[test]
+fn what_is_expected_names_the_fault_that_excuses_it_and_when_that_began() {
+    let reason = |excuses: &Excuses, class, at| excuses.reason(&violation(class, at * SECOND));
+    let flushed = excuses(true, 2, &[(FLUSH, 10, 20)]);
+    assert_eq!(reason(&flushed, Class::Overlap, 11), Some(("flush", Some(10 * SECOND))));
+    assert_eq!(reason(&flushed, Class::Overlap, 9), None, "before it");
+    assert_eq!(reason(&flushed, Class::FifoInversion, 9), Some(("what the engine promises", None)));
+    let killed = excuses(true, 2, &[(KILLED, 10, 20)]);
+    let slow = reason(&killed, Class::SlowRecovery, 21);
+    assert_eq!(slow, Some(("kill-server", Some(10 * SECOND))));
+}
+
+#[test]
 fn two_holders_are_explained_by_a_fault_only_if_one_was_confirmed_before_its_end_and_the_other_came_after_its_beginning()
  {
     let excuses = excuses(true, 2, &[(FLUSH, 10, 20)]);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::Conviction;
-use super::super::fault::{Hits, PAUSE_MAX, STEP};
+use super::super::fault::{Hits, KILL, PAUSE_MAX, STEP};
 use super::{Excuses, Window, ns};
 use crate::check::{Class, Moment};
 use crate::judge::liveness::{LIVENESS, SLACK};
@@ -32,11 +32,17 @@ impl Excuses {
 
     /// Whether one was delayed until that moment.
     pub(super) fn explains_wait(&self, moment: Moment) -> bool {
+        self.delay(moment).is_some()
+    }
+
+    /// The fault that delayed one until that moment, and when it began.
+    pub(super) fn delay(&self, moment: Moment) -> Option<(&'static str, Option<u64>)> {
         let late = |window: &Window| self.machine.ns(window.to, moment.at);
-        let one = |window: &Window| {
+        let one = |window: &&Window| {
             moment.at >= window.from && moment.at <= self.back(window).saturating_add(late(window))
         };
-        self.delaying().any(one) || self.passed_over(moment)
+        let fault = self.delaying().find(one).map(|window| (window.fault.name, Some(window.from)));
+        fault.or_else(|| self.passed_over(moment).then_some((KILL, None)))
     }
 
     /// Who stood first in line and died is granted the lock like everybody, and has its time to

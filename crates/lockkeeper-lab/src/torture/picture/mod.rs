@@ -47,6 +47,8 @@ struct Listed {
     at: u64,
     until: u64,
     allowed: bool,
+    /// What excuses it, and when that began.
+    because: Option<(&'static str, Option<u64>)>,
     class: &'static str,
     name: String,
     text: String,
@@ -64,6 +66,7 @@ impl Told<'_> {
                 at: c.at,
                 until: c.until,
                 allowed,
+                because: None,
                 class: c.class,
                 name,
                 text,
@@ -74,7 +77,8 @@ impl Told<'_> {
             let records = v.records.iter().map(|r| (r.client, r.record)).collect();
             let (allowed, name, text) =
                 (self.excuses.expects(v), v.name.clone(), v.sentence.clone());
-            Listed { at: v.at, until: v.at, allowed, class: v.class.as_str(), name, text, records }
+            let (because, class) = (self.excuses.reason(v), v.class.as_str());
+            Listed { at: v.at, until: v.at, allowed, because, class, name, text, records }
         });
         let mut all: Vec<Listed> = convicted.chain(checked).collect();
         all.sort_by_key(|one| (one.allowed, one.at));
@@ -154,6 +158,9 @@ pub(super) fn page<P: AsRef<Path>>(paths: &[P], told: &Told<'_>) -> Result<Strin
                 "until": until,
                 "text": one.text,
                 "allowed": one.allowed,
+                "because": one.because.map(|(what, from)| {
+                    json!([what, from.map(|at| timeline.since_start(at))])
+                }),
                 "records": records,
             })
         })
@@ -411,6 +418,11 @@ mod tests {
             [("overlap", Some(false)), ("crash", Some(false)), ("late-effect", Some(true))]
         );
         assert_eq!((listed.len(), data_["verdict"].as_str()), (LISTED, Some("violations")));
+        let because = |row: usize| &data_["violations"][row]["because"];
+        assert_eq!(
+            (because(0), because(2)[0].as_str()),
+            (&json!(null), Some("what the engine promises"))
+        );
         let framed: Vec<_> = data_["violations"][1].as_object().unwrap().keys().cloned().collect();
         assert!(
             ["at", "until", "name"].iter().all(|key| framed.iter().any(|k| k == key)),

@@ -2,7 +2,7 @@
 const D=/*DATA*/null;
 const NS="http://www.w3.org/2000/svg",$=id=>document.getElementById(id),svg=$("chart"),
  about=$("about");
-const TOP=48,HEAD=18,ROW=18,GAP=6,FOOT=132,BARS_MAX=6000,
+const AXIS=18,TOP=66,HEAD=18,ROW=18,GAP=6,FOOT=132,BARS_MAX=6000,
  LATE=new Set(["lost-update","lost-update-fenced","late-effect","stale-write-accepted",
  "stale-write-unfenced"]);
 const SAYS={acq_inv:"asks",acq_ok:"gets it",acq_busy:"is refused",acq_timeout:"gives up",
@@ -19,6 +19,12 @@ let from=0,to=Math.max(D.length,1),only=null,chosen=null;
 
 const wide=()=>svg.clientWidth||1200,left=()=>wide()<600?78:150;
 const time=t=>(t/1e6).toFixed(to-from>2e6?2:to-from>2e4?4:6)+" s";
+// Round times in view, as many as there is room for: 1, 2 or 5 and noughts apart.
+function ticks(most){const raw=Math.max((to-from)/most,1),ten=10**Math.floor(Math.log10(raw)),
+ step=[1,2,5,10].map(k=>k*ten).find(s=>s>=raw),all=[],
+ digits=Math.max(0,Math.ceil(6-Math.log10(step)));
+ for(let t=Math.ceil(from/step)*step;t<=to;t+=step)all.push([t,(t/1e6).toFixed(digits)+" s"]);
+ return all}
 const span=us=>us>=1e6?(us/1e6).toFixed(2)+" s":us>=1e3?(us/1e3).toFixed(us<1e4?2:us<1e5
  ?1:0)+" ms":us+" µs";
 const shown=()=>only===null?D.rows.map((_,i)=>i):[only];
@@ -60,7 +66,7 @@ function head(){
 function draw(){
  svg.textContent="";drawn=wide();const W=drawn,L=left(),w=Math.max(W-L-10,50),
   X=t=>L+(t-from)/(to-from)*w,rows=shown(),at=new Map(rows.map((r,i)=>[r,i]));
- const lane=HEAD+rows.length*ROW+GAP,bottom=TOP+D.lanes.length*lane,height=bottom+FOOT+26,
+ const lane=HEAD+rows.length*ROW+GAP,bottom=TOP+D.lanes.length*lane,height=bottom+FOOT+6,
   Y=(l,r)=>TOP+l*lane+HEAD+(at.get(r)||0)*ROW;
  svg.setAttribute("height",height);$("only").value=only===null?"":only;
  const defs=el("defs",{}),hatch=el("pattern",{
@@ -76,7 +82,7 @@ function draw(){
   // A label that the right edge would cut off ends there.
   const start=Math.max(Math.min(x,L+w-name.length*5.6-2),L),
    line=[0,1,2].find(r=>(named[r]||0)<=start);
-  if(line!==undefined){el("text",{x:start,y:10+line*11,class:"small"},g,name);
+  if(line!==undefined){el("text",{x:start,y:AXIS+10+line*11,class:"small"},g,name);
    named[line]=start+name.length*5.6+6}}
  D.lanes.forEach((name,l)=>{
   const y=TOP+l*lane;el("line",{x1:0,x2:W,y1:y,y2:y,stroke:"var(--line)"});
@@ -113,11 +119,10 @@ function draw(){
   for(const [y,high] of frames)el("rect",{x,y,width:ww,height:high,fill:"none",stroke:"var(--bad)",
    "stroke-width":2,"pointer-events":"none",class:"frame"},g)}
  graphs(g,X,w,bottom,L);
- const ticks=Math.max(2,Math.min(8,Math.floor(w/90)));
- for(let i=0;i<=ticks;i++){const t=from+(to-from)*i/ticks,x=X(t);
-  el("line",{x1:x,x2:x,y1:TOP-3,y2:bottom+FOOT,stroke:"var(--line)"},grid);
-  el("text",{x,y:height-8,"text-anchor":i===ticks?"end":i?"middle":"start",class:"soft"},svg,
-  time(t))}
+ for(const [t,says] of ticks(Math.max(2,Math.min(8,Math.floor(w/90))))){const x=X(t);
+  el("line",{x1:x,x2:x,y1:AXIS-3,y2:bottom+FOOT,stroke:"var(--line)"},grid);
+  el("text",{x,y:AXIS-6,"text-anchor":x>L+w-24?"end":x<L+24?"start":"middle",class:"soft"},svg,
+  says)}
  if(chosen!==null)story(g,X,Y,at,bottom,L,w);
 }
 
@@ -238,7 +243,9 @@ function whole(){from=0;to=Math.max(D.length,1);only=null;draw()}
 
 head();
 D.violations.forEach((v,i)=>{const li=document.createElement("li");li.className=v.allowed?"ok":"";
- const expected=v.allowed?"  (expected of a fault)":"";
+ const [what,since]=v.because||["a fault",null],
+  expected=v.allowed?`  (expected: ${what}${since===null?"":" at "+(since/1e6).toFixed(3)+" s"})`
+   :"";
  li.textContent=`${(v.at/1e6).toFixed(3)} s  ${v.class}: ${v.text}${expected}`;
  li.onclick=()=>{choose(i);scrollTo(0,0)};$("list").appendChild(li)});
 $("all").onclick=whole;$("in").onclick=()=>zoom(.5,(from+to)/2);
