@@ -73,8 +73,8 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "readme",
-        minutes: 1.5,
-        what: "the commands of the README",
+        minutes: 3.5,
+        what: "the commands of the README and of the pages in docs",
         vital: false,
         run: readme_commands,
     },
