@@ -23,6 +23,28 @@ fn is_stopped(pid: i32) -> bool {
 }
 
 #[test]
+fn the_first_line_on_a_terminal_says_that_other_hosts_do_not_see_a_lock_of_the_default_engine() {
+    const SAYS: &str = "other hosts do not see it";
+    let place = Place::new();
+    for (words, says) in [
+        ("run a -- true", true),
+        ("acquire a --for 10ms", true),
+        ("elect a -- true", true),
+        ("run -q a -- true", false),
+        ("--url \"file://$PWD/locks\" run a -- true", false),
+    ] {
+        let mut terminal = script(&place, &format!("\"$LK\" {words}; echo code $?"));
+        let seen = terminal.expect("code 0");
+        assert_eq!(terminal.leader.wait(), 0);
+        let first = seen.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        assert_eq!((first.contains(SAYS), seen.contains(SAYS)), (says, says), "{words}: {seen}");
+    }
+    // cron would mail it every night.
+    let ran = place.run(["run", "a", "--", "true"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+}
+
+#[test]
 fn rule_2_on_a_terminal_the_command_is_in_front() {
     let place = Place::new();
     let mut terminal = script(

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use lockkeeper::engine::Place;
 use lockkeeper::{Error, ErrorKind, Holder, Mode, Token};
 
-use crate::choice::Choice;
+use crate::choice::{Choice, Source};
 use crate::engine::{self, Outage};
 use crate::json::{self, Event, Report};
 use crate::out;
@@ -74,10 +74,15 @@ impl Words {
         }
     }
 
-    /// From now on known.
+    /// From now on known. A person who chose no engine is told what that means.
     pub fn engine(&mut self, choice: &Choice) {
         choice.engine().clone_into(&mut self.engine);
         self.server = engine::canonical(choice);
+        if matches!(choice.source, Source::Default(_)) && width(std::io::stderr()).is_some() {
+            self.note(
+                "the lock is a file here, and other hosts do not see it: for them give --url",
+            );
+        }
     }
 
     /// An engine whose silence has no reason that is known.
