@@ -8,6 +8,7 @@ dpkg --verify lockkeeper
 lockkeeper --version
 lockkeeper run nightly -- true
 zcat /usr/share/man/man1/lockkeeper.1.gz | head -3
+zcat /usr/share/man/man1/lockkeeper-run.1.gz | head -3
 bash -n /usr/share/bash-completion/completions/lockkeeper
 
 # systemd finds nothing to complain of in the unit and the timer, and something in a broken one.

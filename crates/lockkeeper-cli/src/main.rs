@@ -142,7 +142,7 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
         Sub::Demo(args) => lab::demo(&global, &args),
         Sub::Torture(args) => lab::torture(&global, *args),
         Sub::Completions(args) => complete::completions(&args),
-        Sub::Man => pages::man(),
+        Sub::Man(man) => pages::man(man.command.is_some()),
         Sub::Version => Ok(pages::version(&global)),
         Sub::Help(args) => Ok(asked_for(&global, &args.command, "--help")),
     }

@@ -1,5 +1,7 @@
 //! `man` and `version`: from the same definition as the parser.
 
+mod run;
+
 use clap::Command;
 use clap_mangen::Man;
 use lockkeeper::engine::Registration;
@@ -29,14 +31,14 @@ pub fn version(global: &Global) -> u8 {
     ))
 }
 
-/// Prints the manual page: one page with a section for every subcommand.
+/// Prints the manual page: one page with a section for every subcommand, or that of `run`.
 ///
 /// # Errors
 /// None that is known: it writes into memory.
-pub fn man() -> Result<u8, Failure> {
+pub fn man(of_run: bool) -> Result<u8, Failure> {
     let mut out = Vec::new();
-    page(&mut out)
-        .map_err(|e| Failure::internal(format!("the manual page cannot be written: {e}")))?;
+    let made = if of_run { run::page(&mut out) } else { page(&mut out) };
+    made.map_err(|e| Failure::internal(format!("the manual page cannot be written: {e}")))?;
     Ok(print(&String::from_utf8_lossy(&out)))
 }
 
@@ -151,12 +153,16 @@ fn section(out: &mut Vec<u8>, sub: &Command) -> std::io::Result<()> {
     let mut text = Vec::new();
     man.render_synopsis_section(&mut text)?;
     man.render_description_section(&mut text)?;
-    man.render_options_section(&mut text)?;
+    if words == "run" {
+        text.extend(b".PP\nIts options, and all about it: lockkeeper\\-run(1).\n");
+    } else {
+        man.render_options_section(&mut text)?;
+    }
     let text = String::from_utf8_lossy(&text).replace(".SH ", ".SS ");
     out.extend(format!(".SH \"LOCKKEEPER {}\"\n", words.to_uppercase()).bytes());
     out.extend(text.bytes());
     // The engine has a section of its own.
-    let more = if words == "doctor" { "" } else { help::more(words) };
+    let more = if ["doctor", "run"].contains(&words) { "" } else { help::more(words) };
     if !more.is_empty() {
         out.extend(format!(".PP\n{}\n", roff(more)).bytes());
     }

@@ -141,6 +141,28 @@ fn the_help_of_run_has_groups_in_the_order_of_a_runs_life() {
 }
 
 #[test]
+fn the_help_of_run_fits_two_screens_and_its_manual_page_has_the_rest() {
+    let place = Place::new();
+    let help = place.run(["run", "--help"]).out;
+    let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap();
+    assert!(widest.chars().count() <= 80, "{widest}");
+    // Two screens of thirty lines.
+    assert!(help.lines().count() <= 60, "{} lines\n{help}", help.lines().count());
+    let page = place.run(["man", "run"]);
+    assert_eq!((page.code, page.err.as_str()), (0, ""));
+    assert!(page.out.contains(".TH lockkeeper-run 1"), "{}", page.out);
+    for section in ["HOW IT WAITS", "THE LEASE AND THE GUARDIAN", "EXIT STATUS", "SEE ALSO"] {
+        assert!(page.out.contains(&format!(".SH \"{section}\"\n")), "{section}");
+    }
+    for line in help.lines().filter(|line| line.trim_start().starts_with('-')) {
+        let option = line.split_whitespace().find(|word| word.starts_with("--")).unwrap();
+        let roff = option.replace('-', "\\-");
+        assert!(page.out.contains(&roff), "{option}: {}", page.out);
+    }
+    assert_eq!(place.run(["man", "walk"]).code, 64);
+}
+
+#[test]
 fn the_manual_says_what_is_read_and_set_and_how_it_ends() {
     let man = Place::new().run(["man"]).out;
     for section in ["EXAMPLES", "ENVIRONMENT", "FILES", "EXIT STATUS"] {

@@ -194,14 +194,9 @@ fn completions_and_the_manual_come_from_the_definition() {
     assert_eq!(place.run(["completions", "cobol"]).code, 64);
     let man = place.run(["man"]);
     assert_eq!(man.code, 0);
-    for word in [
-        ".TH lockkeeper 1",
-        "LOCKKEEPER RUN",
-        "LOCKKEEPER DOCTOR",
-        "hold\\-at\\-least",
-        "EXIT STATUS",
-        "LOCKKEEPER_URL",
-    ] {
+    for word in
+        [".TH lockkeeper 1", "LOCKKEEPER RUN", "LOCKKEEPER DOCTOR", "EXIT STATUS", "LOCKKEEPER_URL"]
+    {
         assert!(man.out.contains(word), "{word}");
     }
 }

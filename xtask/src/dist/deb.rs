@@ -36,7 +36,9 @@ fn fill(made: &Made, tree: &Path) -> Outcome {
     for page in &made.pages {
         put(page.installed, page.contents.as_bytes(), 0o644)?;
     }
-    gzip(&tree.join("usr/share/man/man1/lockkeeper.1"))?;
+    for page in ["lockkeeper.1", "lockkeeper-run.1"] {
+        gzip(&tree.join("usr/share/man/man1").join(page))?;
+    }
     put("etc/lockkeeper/config.toml", &ours("config.toml")?, 0o644)?;
     let unit = "lockkeeper-run@.service";
     put(&format!("usr/lib/systemd/system/{unit}"), &ours(&format!("systemd/{unit}"))?, 0o644)?;

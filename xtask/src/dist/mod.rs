@@ -46,11 +46,12 @@ struct Made {
 }
 
 /// The words that print each page, and where it goes.
-const PAGES: [(&[&str], &str); 4] = [
+const PAGES: [(&[&str], &str); 5] = [
     (&["completions", "bash"], "usr/share/bash-completion/completions/lockkeeper"),
     (&["completions", "zsh"], "usr/share/zsh/vendor-completions/_lockkeeper"),
     (&["completions", "fish"], "usr/share/fish/vendor_completions.d/lockkeeper.fish"),
     (&["man"], "usr/share/man/man1/lockkeeper.1"),
+    (&["man", "run"], "usr/share/man/man1/lockkeeper-run.1"),
 ];
 
 /// Where everything is put.

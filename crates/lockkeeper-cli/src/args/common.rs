@@ -26,11 +26,10 @@ pub const OUTPUT: &str = "Engine and output";
 #[derive(Args, Debug, Default, Clone)]
 #[command(next_help_heading = OUTPUT)]
 pub struct Global {
-    /// The engine to use, such as redis://host or file:///path/dir; name a password's file with
-    /// ?password_file=PATH
+    /// The engine, such as redis://host?password_file=PATH
     #[arg(long, value_name = "URL", global = true)]
     pub url: Option<String>,
-    /// Refuse an engine that cannot promise it: hosts, timed, fenced
+    /// What the engine must promise: hosts, timed, fenced
     #[arg(
         long,
         value_name = "WHAT",
@@ -72,7 +71,7 @@ pub struct Lock {
     /// Do not wait
     #[arg(help_heading = WAITING, short = 'n', long, visible_alias = "nb")]
     pub nonblock: bool,
-    /// Wait at most this long: 2.5 (seconds), 500ms, 2m, 1h30m; 0 is -n
+    /// At most 2s, 500ms, 1h30m
     #[arg(
         help_heading = WAITING,
         short,
@@ -83,8 +82,7 @@ pub struct Lock {
         allow_negative_numbers = true,
     )]
     pub wait: Option<Duration>,
-    /// Stop waiting, with exit 69, once the engine has not answered for this long [default: wait
-    /// on]
+    /// Exit 69 after so long a silence of the engine
     #[arg(
         help_heading = WAITING,
         long,
@@ -93,7 +91,7 @@ pub struct Lock {
         allow_negative_numbers = true,
     )]
     pub unreachable_after: Option<Duration>,
-    /// Exit with this code when it is not obtained
+    /// Exit code when not obtained
     #[arg(
         help_heading = WAITING,
         short = 'E',
@@ -104,9 +102,7 @@ pub struct Lock {
         allow_negative_numbers = true,
     )]
     pub conflict_exit_code: u8,
-    /// How long the lease lasts without renewal, 200ms to 24h [default: 30s]; changes nothing on
-    /// file; on zookeeper and with postgres' layout=session it is the URL's session_timeout that
-    /// does
+    /// Length of the lease, 200ms to 24h [default: 30s]
     #[arg(
         help_heading = LEASE,
         long,

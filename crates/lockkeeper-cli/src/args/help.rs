@@ -24,13 +24,10 @@ pub fn examples(sub: &str) -> &'static [Example] {
                 "lockkeeper run nightly-report -n -- ./report.sh",
                 "Skip this run while the last one is busy",
             ),
-            ("lockkeeper run deploy/prod -w 10m -- ./deploy.sh", "Wait ten minutes at most"),
             (
                 "lockkeeper run gpu --permits 1/4 -- ./train.sh",
                 "Four at once, on all machines together",
             ),
-            ("lockkeeper run config -s -- cat app.conf", "Read beside other readers"),
-            ("lockkeeper run db -c './dump.sh | gzip > dump.gz'", "Give the shell a pipeline"),
         ],
         "acquire" => &[
             ("lockkeeper acquire deploy/prod --for 2s", "Hold it for a while"),
@@ -91,7 +88,10 @@ pub fn examples(sub: &str) -> &'static [Example] {
                 "Source it, or put it where bash looks",
             ),
         ],
-        "man" => &[("lockkeeper man | man -l -", "Read the manual")],
+        "man" => &[
+            ("lockkeeper man | man -l -", "Read the manual"),
+            ("lockkeeper man run | man -l -", "Read about run"),
+        ],
         "help" => &[("lockkeeper help run", "The same as lockkeeper run --help")],
         "version" => &[("lockkeeper version --json", "For scripts")],
         "lockkeeper" => &[
@@ -134,24 +134,9 @@ pub fn end(sub: &str) -> String {
 }
 
 const RUN: &str = "\
-Exit status: the command's own (128+N when signal N killed it); 75 not obtained; \
-    79 lost and stopped;
-124 --hold-at-most was over; 64 the command line cannot be right; 69 the engine cannot be reached or
-refused the request; 125 lockkeeper itself failed; 126 not executable; 127 not found.
-
-A server that cannot be reached at the start is tried again for 10 s, or for -w. A caller in line \
-    waits
-on through an outage and says so after 10 s; --unreachable-after ends that wait with 69, or as
---on-unreachable says.
-
-The command is stopped before its lock can pass to another: where it is a lease, by a guardian, a
-second lockkeeper process that renews the lease, also when this one is killed or stopped. No \
-    program can
-promise that on a machine that stands still, or for a daemon that left the command's process \
-    group. The
-fencing token is for these: the command finds it in LOCKKEEPER_TOKEN, and a resource that refuses \
-    a token
-smaller than the greatest it has seen is safe whatever happens. See SAFETY.md.";
+Exit: the command's; 75 not obtained; 79 lost; 124 --hold-at-most; 69 engine out
+of reach; 64 usage. More: lockkeeper-run(1), or lockkeeper man run | man -l -
+A machine that stands still stops nothing in time: see LOCKKEEPER_TOKEN there.";
 
 const ACQUIRE: &str = "\
 Holds until stdin closes (a pipe or a terminal: /dev/null or a closed stdin does not count), --for \

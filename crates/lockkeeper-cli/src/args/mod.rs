@@ -58,7 +58,7 @@ pub enum Sub {
     /// A shell's completions.
     Completions(others::Completions),
     /// The manual page.
-    Man,
+    Man(others::Man),
     /// The help of a subcommand, or of the program.
     Help(others::Help),
     /// Which version this is.
@@ -101,7 +101,7 @@ const SUBCOMMANDS: [Subcommand; 19] = [
         demo::Args::augment_args,
     ),
     ("completions", "Print or install a shell's completions", others::Completions::augment_args),
-    ("man", "Print the manual page", |command| command),
+    ("man", "Print the manual page", others::Man::augment_args),
     ("help", "Print the help of a subcommand", others::Help::augment_args),
     ("version", "Print which build this is: version, commit, engines", |command| command),
 ];
@@ -169,7 +169,7 @@ pub fn parse(line: &[OsString]) -> Result<(Global, Sub), clap::Error> {
         "completions" => Sub::Completions(others::Completions::from_arg_matches_mut(&mut sub)?),
         "help" => Sub::Help(others::Help::from_arg_matches_mut(&mut sub)?),
         "version" => Sub::Version,
-        _ => Sub::Man,
+        _ => Sub::Man(others::Man::from_arg_matches_mut(&mut sub)?),
     };
     Ok((global, sub))
 }

@@ -130,6 +130,14 @@ pub struct Help {
     pub command: Vec<String>,
 }
 
+/// Print the manual page
+#[derive(Args, Debug)]
+pub struct Man {
+    /// The page of run alone: lockkeeper-run(1)
+    #[arg(value_name = "run", value_parser = ["run"])]
+    pub command: Option<String>,
+}
+
 /// Print or install a shell's completions
 #[derive(Args, Debug)]
 pub struct Completions {

@@ -12,7 +12,7 @@ use super::{common, values};
 /// The group of options about the command.
 pub const COMMAND: &str = "The command";
 /// The group of options about what can go wrong.
-const TROUBLE: &str = "When the lock is lost, or the engine cannot be reached";
+const TROUBLE: &str = "When the lock is lost, or the engine is out of reach";
 
 /// Hold NAME while a command runs
 #[derive(clap::Args, Debug)]
@@ -26,7 +26,7 @@ pub struct Args {
     pub name: OsString,
     #[command(flatten)]
     pub lock: common::Lock,
-    /// Give TEXT to $SHELL, else to /bin/sh, instead of a command after --
+    /// Give TEXT to $SHELL, else /bin/sh; in place of -- CMD
     #[arg(
         help_heading = COMMAND,
         short,
@@ -38,7 +38,7 @@ pub struct Args {
     pub command: Option<OsString>,
     #[command(flatten)]
     pub stop: Stop,
-    /// Keep the lock at least this long after the grant
+    /// Keep the lock at least this long
     #[arg(
         help_heading = common::LEASE,
         long,
@@ -47,7 +47,7 @@ pub struct Args {
         allow_negative_numbers = true,
     )]
     pub hold_at_least: Option<Duration>,
-    /// Stop the command this long after the grant; exit 124
+    /// Stop the command after this long; exit 124
     #[arg(
         help_heading = common::LEASE,
         long,
@@ -56,8 +56,7 @@ pub struct Args {
         allow_negative_numbers = true,
     )]
     pub hold_at_most: Option<Duration>,
-    /// When the lock is lost: term (TERM, and KILL after --kill-after), kill (at once), or warn
-    /// (only say so)
+    /// term, kill at once, or warn
     #[arg(
         help_heading = TROUBLE,
         long,
@@ -67,7 +66,7 @@ pub struct Args {
         default_value_t = OnLost::Term,
     )]
     pub on_lost: OnLost,
-    /// Exit with this code when the lock was lost and the command stopped
+    /// Exit code when it was lost
     #[arg(
         help_heading = TROUBLE,
         long,
@@ -77,8 +76,7 @@ pub struct Args {
         allow_negative_numbers = true,
     )]
     pub lost_exit_code: u8,
-    /// When the engine cannot be reached: fail (exit 69), or run (the command without the lock, and
-    /// say so)
+    /// fail with 69, or run unlocked
     #[arg(
         help_heading = TROUBLE,
         long,
@@ -88,10 +86,10 @@ pub struct Args {
         default_value_t = OnUnreachable::Fail,
     )]
     pub on_unreachable: OnUnreachable,
-    /// Become the command instead of starting it; file engine only
+    /// Become the command; file engine only
     #[arg(help_heading = COMMAND, short = 'F', long)]
     pub no_fork: bool,
-    /// Do not hand the lock's file descriptor to the command; file engine only
+    /// Keep the lock's descriptor from it; file engine only
     #[arg(help_heading = COMMAND, short = 'o', long)]
     pub close: bool,
     /// Write the outcome to FILE as one JSON object
@@ -111,14 +109,13 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = COMMAND)]
 pub struct Stop {
-    /// From TERM to KILL [default: 5s, or a fifth of the ttl or session if that is shorter; at most
-    /// a third]
+    /// From TERM to KILL [default: 5s, or ttl/5 if shorter]
     #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
     pub kill_after: Option<Duration>,
-    /// Release without ending the processes that the command left behind
+    /// Leave processes of the command behind, and release
     #[arg(long)]
     pub leave_children: bool,
-    /// Keep the command in lockkeeper's own process group
+    /// Keep the command in lockkeeper's process group
     #[arg(long)]
     pub foreground: bool,
 }

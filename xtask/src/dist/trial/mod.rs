@@ -158,6 +158,7 @@ fn archive(place: &Place) -> Outcome {
             bash -n .local/share/bash-completion/completions/lockkeeper
             bash -n lockkeeper.bash
             lockkeeper man | cmp - lockkeeper.1
+            lockkeeper man run | cmp - lockkeeper-run.1
 USER
     "#;
     script(text, &place.folder, &[])
