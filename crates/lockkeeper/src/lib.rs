@@ -2,15 +2,15 @@
 //! server, Sentinel, Cluster, a quorum), ZooKeeper and PostgreSQL.
 //!
 //! ```sh
-//! cargo add lockkeeper                              # memory and file
-//! cargo add lockkeeper --features redis             # and one Redis or Valkey server
-//! cargo add lockkeeper --features sentinel          # … whose master Sentinels name
-//! cargo add lockkeeper --features cluster           # … a Redis Cluster
-//! cargo add lockkeeper --features redlock           # … a quorum of independent servers
+//! cargo add lockkeeper                              # memory, files
+//! cargo add lockkeeper --features redis             # one Redis or Valkey
+//! cargo add lockkeeper --features sentinel          # … behind Sentinels
+//! cargo add lockkeeper --features cluster           # … a Cluster
+//! cargo add lockkeeper --features redlock           # … a quorum of them
 //! cargo add lockkeeper --features zookeeper
 //! cargo add lockkeeper --features postgres
-//! cargo add lockkeeper --features metrics,serde     # counters (`metrics` facade); words of JSON
-//! cargo add lockkeeper --dev --features test-util   # locks on a clock of the test's own
+//! cargo add lockkeeper --features metrics,serde     # counters; JSON
+//! cargo add lockkeeper --dev --features test-util   # a test's own clock
 //! ```
 //!
 //! # The tour
@@ -43,7 +43,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
 //! # let locks = lockkeeper::Locks::open("memory:").await?;
 //! if let Some(guard) = locks.mutex("report").try_lock().await? {
-//!     let written = guard.run(async { "forty pages" }).await?; // dropped if the lock is lost
+//!     let written = guard.run(async { "forty pages" }).await?; // or until it is lost
 //!     println!("{written}");
 //! }
 //! # Ok(()) }

@@ -21,7 +21,7 @@ pub trait Host: Send + Sync + 'static {
     fn sleep_until(&self, at: Ticks) -> BoxFuture<()>;
 }
 
-/// What a `Locks` keeps at this moment: for tests that look for what is left behind (R5).
+/// What a `Locks` keeps at this moment: for tests that look for what is left behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Residue {
     /// Names of which something is known: somebody has a primitive, a guard, or waits.

@@ -224,7 +224,8 @@ mod tests {
                 (format!("`{}`", registration.engine), about.can)
             })
             .collect();
-        let row = |first: &str, cells: Vec<&str>| format!("//! | {first} | {} |\n", cells.join(" | "));
+        let row =
+            |first: &str, cells: Vec<&str>| format!("//! | {first} | {} |\n", cells.join(" | "));
         let heads: Vec<_> = engines.iter().map(|(name, _)| name.as_str()).collect();
         let mut table = row("", heads) + "//! |" + &"---|".repeat(engines.len() + 1) + "\n";
         table = table.replace("|  |", "| |");
