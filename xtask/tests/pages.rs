@@ -217,7 +217,8 @@ fn every_page_that_cites_a_rule_or_a_failure_by_its_number_links_to_the_list_of_
         let page = fs::read_to_string(path).unwrap();
         for code in codes(&page) {
             seen += 1;
-            let list = if code.starts_with('R') { "ARCHITECTURE.md#the-rules)" } else { "failures.md)" };
+            let list =
+                if code.starts_with('R') { "ARCHITECTURE.md#the-rules)" } else { "failures.md)" };
             let known = !code.starts_with(['B', 'N', 'Q', 'W']);
             if !known || !page.contains(list) {
                 lost.push(format!("{}: {code}", path.display()));
