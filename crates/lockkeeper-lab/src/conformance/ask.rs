@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::engine::{Answer, Attempt, ClaimId, End, Engine, Grant, Line, Released};
 use lockkeeper::test_util::{answer, engine};
+use super::trial::HANGS;
 use lockkeeper::{Claim, Identity, Kind, Locks, Mode, Name, Through};
 
 /// An engine, and the keeper that polls its answers.
@@ -44,10 +45,18 @@ impl Asked {
         self.answer(self.engine.attempt(claim, line)).await
     }
 
+    /// The grant of a lock that is free. An engine without a line may stand back after a release,
+    /// beside nobody, and is asked again.
     pub(super) async fn granted(&self, claim: &Claim) -> Grant {
-        match self.attempt(claim, Line::Join).await {
-            Attempt::Granted(grant) => grant,
-            other => panic!("a free lock is granted, not {other:?}"),
+        let began = std::time::Instant::now();
+        loop {
+            match self.attempt(claim, Line::Join).await {
+                Attempt::Granted(grant) => return grant,
+                Attempt::InLine(place) if place.holder.is_none() && began.elapsed() < HANGS => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                other => panic!("a free lock is granted, not {other:?}"),
+            }
         }
     }
 

@@ -62,16 +62,19 @@ fn a_member_that_cannot_be_admitted_is_asked_about_once_a_second_and_not_with_ea
     until_it_counts(&quorum.0[0]);
     let turn = || {
         let turn = claim(&one, "a");
-        granted(one.attempt_until(&turn));
+        one.granted_at_last(&turn);
         assert!(matches!(one.release(turn.id), End::Freed));
     };
     turn();
-    let (before, began) = (ran(&quorum, "info")[1], Instant::now());
-    (0..200).for_each(|_| turn());
-    // One is of whoever counts here.
-    let asked = ran(&quorum, "info")[1] - before - 1;
-    let most = began.elapsed().as_secs() + 2;
-    assert!(asked <= most, "{asked} times in {:?}", began.elapsed());
+    // A machine with much to do gets more than one chance: answers that are late are asked after.
+    until("it is asked about once a second", || {
+        let (before, began) = (ran(&quorum, "info")[1], Instant::now());
+        (0..200).for_each(|_| turn());
+        // One is of whoever counts here.
+        let asked = ran(&quorum, "info")[1] - before - 1;
+        assert!(asked < 100, "{asked} times, which is with each claim");
+        asked <= began.elapsed().as_secs() + 2
+    });
     assert_eq!(quorum.0[0].command(&["HGET", KEY, "run"]), ["(nil)"], "it is full");
 }
 

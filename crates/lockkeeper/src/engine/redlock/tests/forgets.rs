@@ -294,7 +294,7 @@ fn what_members_wait_for_is_the_longest_lease_of_all_that_asked_for_one_and_neve
     assert_eq!(longest(), "2000", "the laboratory's");
     for (option, says) in [("?max_ttl=5m", "300000"), ("", "300000"), ("?max_ttl=6m", "360000")] {
         let process = open(&(quorum.bare_url() + option)).expect("the members can be used");
-        granted(process.attempt_until(&claim(&process, "a")));
+        process.granted_at_last(&claim(&process, "a"));
         until("it is known", || longest() == says);
     }
     // Whoever comes next waits for that, whatever its own URL says.
