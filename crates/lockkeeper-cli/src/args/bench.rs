@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, value_parser};
 
-/// Measure engines, each figure beside its floor
+/// Measure engines beside the same job without lockkeeper
 #[derive(ClapArgs, Debug)]
 pub struct Args {
     /// The engines to measure; file:auto, postgres:auto, redis:auto, redis+cluster:auto,

@@ -89,7 +89,7 @@ const SUBCOMMANDS: [Subcommand; 19] = [
     ),
     ("gc", "Remove idle lock files", others::Gc::augment_args),
     ("check", "Judge histories of locks", others::Lab::build),
-    ("bench", "Measure engines, each figure beside its floor", bench::Args::augment_args),
+    ("bench", "Measure engines beside the same job without lockkeeper", bench::Args::augment_args),
     (
         "torture",
         "Try to break a lock: real processes under a seeded schedule of faults",
