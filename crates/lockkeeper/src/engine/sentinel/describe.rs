@@ -104,8 +104,9 @@ impl Sentinel {
             warn(
                 "sentinel-minority",
                 format!(
-                    "{} of {} Sentinels answer, and they are believed: where the others cannot be \
-                     reached from here, they may have made another server the master",
+                    "{} of {} Sentinels answer: where the others cannot be reached from here, they \
+                     may have made another server the master, and no process follows them before a \
+                     majority says so",
                     said.len(),
                     nodes.len()
                 ),

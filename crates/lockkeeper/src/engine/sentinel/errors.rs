@@ -81,12 +81,6 @@ pub(super) fn unaware(at: &Address, service: &str) -> Error {
     invalid(format!("the Sentinel at {at} knows no {service}"))
 }
 
-/// It named another master than a majority when this process began.
-pub(super) fn apart(at: &Address, named: &Address) -> Error {
-    let text = format!("the Sentinel at {at} names {named}, and a majority named another master");
-    Error::new(ErrorKind::Unreachable, text)
-}
-
 /// Fewer Sentinels say where the master is than a new process needs: one alone may be cut off
 /// together with an old master, or lie. `errors` has what each said instead.
 pub(super) fn too_few(options: &SentinelOptions, errors: &[(Address, Error)]) -> Error {
@@ -120,6 +114,17 @@ pub(super) fn disagree(options: &SentinelOptions, said: &[(usize, Said)]) -> Err
          configure them alike",
         options.service,
         each.join(", ")
+    );
+    Error::new(ErrorKind::Unreachable, text).temporary(true)
+}
+
+/// So many name another master than this process has, by a later failover, and are no majority.
+pub(super) fn unconfirmed(options: &SentinelOptions, named: usize, at: &Address) -> Error {
+    let (service, count, majority) =
+        (&options.service, options.sentinels.len(), options.majority());
+    let text = format!(
+        "{named} of the {count} Sentinels that the URL names say that a failover moved {service} \
+         to {at}, and that counts once a majority of them says so, {majority}"
     );
     Error::new(ErrorKind::Unreachable, text).temporary(true)
 }

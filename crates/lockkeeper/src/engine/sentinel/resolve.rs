@@ -1,10 +1,10 @@
 //! Who is the master: what the Sentinels say, and whom to believe.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -23,8 +23,8 @@ use crate::words::guarantee::Warning;
 /// know of a failover that the majority has not heard of.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// How soon a new process asks again that was told of two masters.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// How soon they are asked again where they did not agree, as they do not during a failover.
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The newest master that this process has heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +38,6 @@ pub(super) struct Sentinels {
     pub(super) options: Arc<SentinelOptions>,
     pub(super) nodes: Vec<Arc<Node>>,
     master: watch::Sender<Option<Master>>,
-    /// Those that did not name the master with the majority when this process began.
-    apart: Mutex<BTreeSet<usize>>,
     closed: watch::Sender<bool>,
     context: OnceLock<Context>,
     /// What the servers' clocks gave reason to warn of.
@@ -58,7 +56,6 @@ impl Sentinels {
             nodes: options.sentinels.iter().cloned().map(Node::new).collect(),
             options,
             master: watch::Sender::new(None),
-            apart: Mutex::default(),
             closed: watch::Sender::new(false),
             context: OnceLock::new(),
             clocks: Mutex::default(),
@@ -73,9 +70,9 @@ impl Sentinels {
         let label = format!("lockkeeper:sentinel:{}", context.who.pid);
         for (at, node) in self.nodes.iter().enumerate() {
             let weak = Arc::downgrade(self);
-            let heard = move |said: Said| {
+            let heard = move |said: &Said, new: bool| {
                 if let Some(sentinels) = weak.upgrade() {
-                    sentinels.heard(at, said);
+                    sentinels.heard(at, said, new);
                 }
             };
             let (options, closed) = (self.options.clone(), self.closed.subscribe());
@@ -135,73 +132,78 @@ impl Sentinels {
         self.master.borrow().clone()
     }
 
-    /// One of them told something unasked: a greater epoch is enough, since a majority of all
-    /// Sentinels voted for it.
-    fn heard(&self, nth: usize, said: Said) {
-        let known = self.master();
-        if known.is_some_and(|known| known.at == said.at) {
-            self.apart().remove(&nth);
-        } else if self.apart().contains(&nth) {
-            return;
-        }
-        self.master.send_if_modified(|master| match master {
-            Some(known) if said.epoch > known.epoch => {
-                *known = Master { at: said.at, epoch: said.epoch };
-                true
-            }
-            _ => false,
+    /// One of them told something unasked. Its word alone moves nobody: it may be cut off, or lie.
+    /// Where it says something new, the others are asked as well.
+    fn heard(&self, nth: usize, said: &Said, new: bool) {
+        let each = self.nodes.iter().enumerate();
+        let words: Vec<_> = each.filter_map(|(nth, node)| Some((nth, node.said()?))).collect();
+        self.master.send_if_modified(|master| {
+            let Some(known) = master else { return false };
+            let moved = agreed(&self.options, &words).filter(|agreed| agreed.epoch > known.epoch);
+            moved.map(|agreed| *known = agreed).is_some()
         });
+        let doubted = |known: Master| known.at != said.at && known.epoch < said.epoch;
+        if new && self.master().is_some_and(doubted) {
+            self.ask_soon(|other, _| other != nth);
+        }
+    }
+
+    fn ask_soon(&self, which: impl Fn(usize, &Node) -> bool) {
+        let each = self.nodes.iter().enumerate();
+        each.filter(|(nth, node)| which(*nth, node)).for_each(|(_, node)| node.ask_soon());
     }
 
     /// Asks all of them. A process that has heard of no master yet goes by a majority of all that
-    /// the URL names; where fewer than that name the newest one, a failover may be under way, so
-    /// they are asked again for a while.
+    /// the URL names, and so does one that is to go to another master. Where there is none, or a
+    /// minority names a later one to a new process, a failover may be under way: they are asked
+    /// again for a while.
     async fn find(self: Arc<Self>) -> Result<Address> {
         let Some(context) = self.context.get() else {
             return Err(Error::new(ErrorKind::Closed, "the engine is not open"));
         };
         let until = Instant::now() + self.options.master.connect_timeout / 2;
-        let before = self.master();
-        let (master, anew) = loop {
+        let mut master = self.master.subscribe();
+        loop {
+            let before = master.borrow_and_update().clone();
             let answers = self.ask_all(context, until).await;
-            if let Some(before) = &before {
-                let answers = self.without_apart(answers);
-                if answers.said.is_empty() {
-                    return Err(self.too_few(answers).await);
-                }
-                let anew = answers.said.len() == self.nodes.len();
-                break (choose(&self.options, &answers.said, before)?, anew);
-            }
-            if answers.said.len() < self.options.majority() {
+            let least = if before.is_some() { 1 } else { self.options.majority() };
+            if answers.said.len() < least {
                 return Err(self.too_few(answers).await);
             }
+            let named = match &before {
+                Some(known) => next(&self.options, &answers.said, known),
+                None => agreed(&self.options, &answers.said)
+                    .ok_or_else(|| errors::disagree(&self.options, &answers.said)),
+            };
+            let later = named.as_ref().is_ok_and(|named| {
+                let mut said = answers.said.iter().map(|(_, said)| said);
+                said.any(|said| said.at != named.at && said.epoch > named.epoch)
+            });
             let again = Instant::now() + ASK_AGAIN;
-            let named = first(&self.options, &answers.said);
+            let settled = named.is_ok() && (before.is_some() || !later);
             // With time for their answers.
-            if !matches!(named, Ok((_, false))) && again + ASK_AGAIN < until {
-                sleep_until(again).await;
+            if !settled && again + ASK_AGAIN < until {
+                _ = either(pin!(sleep_until(again)), pin!(master.changed())).await;
                 continue;
             }
-            let (master, _) = named?;
-            self.set_apart(&answers.said, &master);
-            break (master, false);
-        };
-        let mut at = master.at.clone();
-        self.master.send_if_modified(|known| {
-            let next = settle(known.as_ref(), before.as_ref(), master, anew);
-            at = next.at.clone();
-            let changes = known.as_ref() != Some(&next);
-            *known = Some(next);
-            changes
-        });
-        if before.is_none() {
-            // Whoever was only late is believed again as soon as it has said the same.
-            self.apart()
-                .iter()
-                .filter_map(|at| self.nodes.get(*at))
-                .for_each(|node| node.ask_soon());
+            let named = named?;
+            let mut at = named.at.clone();
+            self.master.send_if_modified(|known| {
+                // What was asked before another one was told of says nothing against that.
+                if *known != before
+                    && let Some(told) = known
+                {
+                    at = told.at.clone();
+                    return false;
+                }
+                let changes = known.as_ref() != Some(&named);
+                *known = Some(named);
+                changes
+            });
+            // One that was late counts as soon as it has said the same.
+            self.ask_soon(|_, node| later || node.said().is_none());
+            return Ok(at);
         }
-        Ok(at)
     }
 
     /// What all of them say, as far as they do in time: a majority, and the others for a moment
@@ -260,40 +262,6 @@ impl Sentinels {
         let errors = errors.into_iter().filter_map(|(nth, error)| Some((at(nth)?, error)));
         errors::too_few(&self.options, &errors.collect::<Vec<_>>())
     }
-
-    fn apart(&self) -> MutexGuard<'_, BTreeSet<usize>> {
-        self.apart.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A majority named this one when the process began: whoever did not, because it names another,
-    /// is late, away or refuses, is not believed before it says so, too.
-    fn set_apart(&self, said: &[(usize, Said)], master: &Master) {
-        let agrees = |nth: &usize| said.iter().any(|(at, said)| at == nth && said.at == master.at);
-        *self.apart() = (0..self.nodes.len()).filter(|nth| !agrees(nth)).collect();
-    }
-
-    /// What those say that are believed: whoever was set apart is again once it names the master
-    /// that this process has, or one that a majority names.
-    fn without_apart(&self, answers: Answers) -> Answers {
-        let Answers { said, mut errors, unknown } = answers;
-        let known = self.master();
-        let named = |at: &Address| said.iter().filter(|(_, said)| said.at == *at).count();
-        let mut apart = self.apart();
-        for (nth, said) in &said {
-            if known.as_ref().is_some_and(|known| known.at == said.at)
-                || named(&said.at) >= self.options.majority()
-            {
-                apart.remove(nth);
-            }
-        }
-        let (not_believed, said): (Vec<_>, Vec<_>) =
-            said.into_iter().partition(|(nth, _)| apart.contains(nth));
-        for (nth, said) in not_believed {
-            let node = self.nodes.get(nth);
-            errors.extend(node.map(|node| (nth, errors::apart(&node.at, &said.at))));
-        }
-        Answers { said, errors, unknown }
-    }
 }
 
 /// What the Sentinels answered to one question.
@@ -305,57 +273,52 @@ struct Answers {
     unknown: Vec<usize>,
 }
 
-/// Whom a process believes that has heard of no master yet: a majority of all that the URL names.
-/// And whether a minority names another one, by a later failover.
-///
-/// # Errors
-/// They disagree.
-fn first(options: &SentinelOptions, said: &[(usize, Said)]) -> Result<(Master, bool)> {
-    let named = |at: &Address| said.iter().filter(|(_, said)| said.at == *at).count();
-    let agreed = said.iter().find(|(_, said)| named(&said.at) >= options.majority());
-    let Some((_, agreed)) = agreed else { return Err(errors::disagree(options, said)) };
-    let of = |theirs: &Said| theirs.at == agreed.at;
-    let epochs = |which: &dyn Fn(&Said) -> bool| {
-        said.iter().map(|(_, said)| said).filter(|said| which(said)).map(|said| said.epoch).max()
-    };
-    let epoch = epochs(&of).unwrap_or(0);
-    let later = epochs(&|theirs| !of(theirs)).is_some_and(|theirs| theirs > epoch);
-    Ok((Master { at: agreed.at.clone(), epoch }, later))
+/// The master that a majority names of all Sentinels of the URL, by the latest failover that so
+/// many of them know of: the epoch of one alone may be a lie, and would outdate every later one.
+fn agreed(options: &SentinelOptions, said: &[(usize, Said)]) -> Option<Master> {
+    let majority = options.majority();
+    said.iter().find_map(|(_, one)| {
+        let same = said.iter().filter(|(_, said)| said.at == one.at);
+        let mut epochs: Vec<u64> = same.map(|(_, said)| said.epoch).collect();
+        epochs.sort_unstable_by(|one, other| other.cmp(one));
+        let epoch = *epochs.get(majority - 1)?;
+        Some(Master { at: one.at.clone(), epoch })
+    })
 }
 
-/// Who is the master, where some said so to a question, and others may have told meanwhile of a
-/// later one (`known`): what was asked before that was told says nothing against it. `anew`: all of
-/// them answered, and so an epoch may be below the one that was known `before` they were asked.
-fn settle(known: Option<&Master>, before: Option<&Master>, chosen: Master, anew: bool) -> Master {
-    match known {
-        Some(known) if chosen.epoch < known.epoch && !(anew && Some(known) == before) => {
-            known.clone()
-        }
-        _ => chosen,
-    }
-}
-
-/// Whom a process believes that has heard of a master: the greatest epoch; where several name it,
-/// the master that most of them name.
+/// Whom a process believes that has heard of a master: another one only where a majority names it.
+/// The one that it has is dialled again also on the word of fewer, as long as more do not name
+/// another one by a later failover.
 ///
 /// An epoch below one that this process has heard of is of before a failover, so its master may be
 /// the old one, cut off and alive. It counts only when every Sentinel of the URL is there and none
 /// of them remembers the greater one: then they were set up anew.
-fn choose(options: &SentinelOptions, said: &[(usize, Said)], known: &Master) -> Result<Master> {
+///
+/// # Errors
+/// No majority names another master, and too few name the known one.
+fn next(options: &SentinelOptions, said: &[(usize, Said)], known: &Master) -> Result<Master> {
     let epoch = said.iter().map(|(_, said)| said.epoch).max().unwrap_or(0);
-    if epoch < known.epoch && said.len() < options.sentinels.len() {
-        return Err(errors::outdated(options, epoch, known.epoch, &known.at));
+    let anew = said.len() == options.sentinels.len() && epoch < known.epoch;
+    if let Some(agreed) = agreed(options, said) {
+        if agreed.epoch >= known.epoch || anew {
+            return Ok(agreed);
+        }
+        if agreed.at == known.at {
+            return Ok(known.clone());
+        }
     }
-    let named: Vec<&(usize, Said)> = said.iter().filter(|(_, said)| said.epoch == epoch).collect();
-    let votes = |at: &Address| named.iter().filter(|(_, said)| said.at == *at).count();
-    let most = named.iter().map(|(_, said)| votes(&said.at)).max().unwrap_or(0);
-    let mut first = named.iter().filter(|(_, said)| votes(&said.at) == most);
-    let Some((_, chosen)) = first.next() else { return Err(errors::disagree(options, said)) };
-    if first.any(|(_, said)| said.at != chosen.at) {
-        let named: Vec<(usize, Said)> = named.into_iter().cloned().collect();
-        return Err(errors::disagree(options, &named));
+    let name = |at: &Address| said.iter().filter(|(_, said)| said.at == *at).count();
+    let later = said.iter().map(|(_, said)| said).filter(|said| said.epoch > known.epoch);
+    let later = later.filter(|said| said.at != known.at).max_by_key(|said| name(&said.at));
+    match (name(&known.at), later) {
+        (1.., None) => Ok(known.clone()),
+        (same, Some(later)) if same >= name(&later.at) => Ok(known.clone()),
+        (_, Some(later)) => Err(errors::unconfirmed(options, name(&later.at), &later.at)),
+        (0, None) if epoch < known.epoch => {
+            Err(errors::outdated(options, epoch, known.epoch, &known.at))
+        }
+        (0, None) => Err(errors::disagree(options, said)),
     }
-    Ok(Master { at: chosen.at.clone(), epoch })
 }
 
 /// What the client of the master asks before each dial.
@@ -388,43 +351,67 @@ mod tests {
         Address::Tcp("h".into(), port)
     }
 
-    fn chosen(sentinels: &str, said: &[(u16, u64)], known: Option<(u16, u64)>) -> Result<u16> {
-        let said: Vec<_> = said
-            .iter()
-            .enumerate()
-            .map(|(n, (port, epoch))| {
-                let down_after = Duration::from_secs(1);
-                let (at, epoch) = (at(*port), *epoch);
-                (n, Said { at, epoch, down_after, replicas: 1, living: 1, others: 2 })
-            })
-            .collect();
-        let known = known.map(|(port, epoch)| Master { at: at(port), epoch });
+    fn said(port: u16, epoch: u64) -> Said {
+        let down_after = Duration::from_secs(1);
+        Said { at: at(port), epoch, down_after, replicas: 1, living: 1, others: 2 }
+    }
+
+    /// Which master a process goes to that is told this, and by the failover of which epoch.
+    fn chosen(
+        sentinels: &str,
+        told: &[(u16, u64)],
+        known: Option<(u16, u64)>,
+    ) -> Result<(u16, u64)> {
+        let told: Vec<_> =
+            told.iter().enumerate().map(|(n, (port, epoch))| (n, said(*port, *epoch))).collect();
+        let options = options(sentinels);
         let master = match known {
-            Some(known) => choose(&options(sentinels), &said, &known)?,
-            None => first(&options(sentinels), &said)?.0,
+            Some((port, epoch)) => next(&options, &told, &Master { at: at(port), epoch })?,
+            None => agreed(&options, &told).ok_or_else(|| errors::disagree(&options, &told))?,
         };
         match master.at {
-            Address::Tcp(_, port) => Ok(port),
+            Address::Tcp(_, port) => Ok((port, master.epoch)),
             other => panic!("{other}"),
         }
     }
 
     #[test]
-    fn the_greatest_epoch_counts_and_then_the_most_voices() {
+    fn b4_a_process_goes_to_another_master_only_where_a_majority_of_all_names_it() {
         let known = Some((1, 3));
-        assert_eq!(chosen("a,b,c", &[(1, 3), (1, 3), (2, 4)], known).unwrap(), 2);
-        assert_eq!(chosen("a,b,c", &[(1, 3), (2, 3), (1, 3)], known).unwrap(), 1);
-        assert_eq!(chosen("a,b,c", &[(1, 3)], known).unwrap(), 1, "the others are away");
+        // One alone, whatever it says, and whether the others are there or not.
+        for said in [&[(1, 3), (1, 3), (2, 9)][..], &[(1, 3), (2, 9)], &[(2, 9), (1, 3), (3, 4)]] {
+            assert_eq!(chosen("a,b,c", said, known).unwrap(), (1, 3), "{said:?}");
+        }
+        let error = chosen("a,b,c", &[(2, 9)], known).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unreachable && error.is_temporary(), "{error}");
+        assert!(error.message().contains("1 of the 3 Sentinels"), "{error}");
+        assert_eq!(chosen("a,b,c", &[(2, 4), (2, 4)], known).unwrap(), (2, 4));
+        assert_eq!(chosen("a,b,c", &[(1, 3), (2, 4), (2, 4)], known).unwrap(), (2, 4));
+        assert_eq!(chosen("a", &[(2, 4)], known).unwrap(), (2, 4), "it is a majority of one");
+        assert!(chosen("a,b,c,d,e", &[(2, 4), (2, 4), (1, 3)], known).is_err(), "more name it");
+        // The known one is dialled again on the word of fewer.
+        assert_eq!(chosen("a,b,c", &[(1, 3)], known).unwrap(), (1, 3));
+        assert_eq!(chosen("a,b,c", &[(1, 3), (2, 2)], known).unwrap(), (1, 3), "that is older");
+    }
+
+    #[test]
+    fn b4_an_epoch_that_one_sentinel_alone_names_outdates_no_later_failover() {
+        for known in [None, Some((1, 3))] {
+            let told = [(1, 3), (1, 1 << 60), (1, 3)];
+            assert_eq!(chosen("a,b,c", &told, known).unwrap(), (1, 3), "{known:?}");
+        }
+        // One of them has not heard of it.
+        assert_eq!(chosen("a,b,c", &[(1, 5), (1, 3), (1, 5)], Some((2, 4))).unwrap(), (1, 5));
     }
 
     #[test]
     fn b4_a_new_process_goes_by_a_majority_of_all_sentinels_of_the_url_at_any_epoch() {
         for epoch in [1, 3, 9] {
             let said = [(1, 3), (1, 3), (2, epoch)];
-            assert_eq!(chosen("a,b,c", &said, None).unwrap(), 1, "{epoch}");
+            assert_eq!(chosen("a,b,c", &said, None).unwrap(), (1, 3), "{epoch}");
         }
-        assert_eq!(chosen("a,b,c", &[(1, 3), (1, 4)], None).unwrap(), 1, "one is away");
-        assert_eq!(chosen("a", &[(1, 0)], None).unwrap(), 1);
+        assert_eq!(chosen("a,b,c", &[(1, 3), (1, 4)], None).unwrap().0, 1, "one is away");
+        assert_eq!(chosen("a", &[(1, 0)], None).unwrap(), (1, 0));
         let said = [(1, 3), (2, 9)];
         let error = chosen("a,b,c", &said, None).unwrap_err();
         assert!(error.is_temporary() && error.message().contains("disagree"), "{error}");
@@ -432,75 +419,30 @@ mod tests {
     }
 
     #[test]
-    fn b4_a_sentinel_that_was_outvoted_is_believed_once_it_names_what_others_do() {
+    fn b4_what_sentinels_tell_unasked_moves_a_process_once_a_majority_of_them_says_it() {
         let sentinels = Sentinels::new(Arc::new(options("a,b,c")));
-        let said = |port, epoch| {
-            let down_after = Duration::from_secs(1);
-            Said { at: at(port), epoch, down_after, replicas: 1, living: 1, others: 2 }
+        sentinels.master.send_replace(Some(Master { at: at(1), epoch: 3 }));
+        let tells = |nth: usize, said: Said| {
+            sentinels.nodes[nth].note(Some(said.clone()));
+            sentinels.heard(nth, &said, true);
         };
-        let all = [(0, said(1, 3)), (1, said(1, 3)), (2, said(2, 9))];
-        let (master, later) = first(&sentinels.options, &all).unwrap();
-        assert!(later && master.at == at(1) && master.epoch == 3);
-        sentinels.set_apart(&all, &master);
-        sentinels.master.send_replace(Some(master));
         let is = |port| sentinels.master().is_some_and(|master| master.at == at(port));
-        sentinels.heard(2, said(2, 9));
-        sentinels.heard(2, said(3, 10));
+        tells(2, said(2, 9));
+        tells(2, said(3, 10));
         assert!(is(1), "nobody else names it");
-        let answers = |said: &[(usize, Said)]| {
-            let said = said.to_vec();
-            sentinels.without_apart(Answers { said, ..Answers::default() }).said.len()
-        };
-        assert_eq!(answers(&all), 2);
-        // A failover that the others tell of is one.
-        sentinels.heard(0, said(4, 5));
+        tells(1, said(4, 4));
+        assert!(is(1), "two name two others");
+        tells(0, said(4, 4));
         assert!(is(4));
-        sentinels.heard(2, said(4, 5));
-        sentinels.heard(2, said(5, 10));
-        assert!(is(5), "it is one of them again");
-    }
-
-    #[test]
-    fn b4_whoever_did_not_name_the_master_as_a_process_began_is_not_believed_before_it_does() {
-        let said = |port, epoch| {
-            let down_after = Duration::from_secs(1);
-            Said { at: at(port), epoch, down_after, replicas: 1, living: 1, others: 2 }
-        };
-        // The third is late, away or refuses; or it was behind.
-        for third in [None, Some(said(2, 1)), Some(said(2, 3)), Some(said(2, 9))] {
-            let sentinels = Sentinels::new(Arc::new(options("a,b,c")));
-            let begins = [(0, said(1, 3)), (1, said(1, 3))].into_iter();
-            let begins: Vec<_> = begins.chain(third.map(|said| (2, said))).collect();
-            let (master, _) = first(&sentinels.options, &begins).unwrap();
-            sentinels.set_apart(&begins, &master);
-            sentinels.master.send_replace(Some(master));
-            let is = |port| sentinels.master().is_some_and(|master| master.at == at(port));
-            sentinels.heard(2, said(2, 9));
-            assert!(is(1), "nobody else names it");
-            // Nor by another connection, which asks all of them.
-            let asked = [(0, said(1, 3)), (1, said(1, 3)), (2, said(2, 9))].to_vec();
-            let told = sentinels.without_apart(Answers { said: asked, ..Answers::default() });
-            assert_eq!(told.said.len(), 2);
-            sentinels.heard(2, said(1, 3));
-            sentinels.heard(2, said(2, 9));
-            assert!(is(2), "it is one of them");
-        }
-    }
-
-    #[test]
-    fn what_was_told_of_a_failover_while_they_were_asked_stands() {
-        let [old, new] = [(1, 3), (2, 4)].map(|(port, epoch)| Master { at: at(port), epoch });
-        // All of them answered before they had heard of it.
-        assert_eq!(settle(Some(&new), Some(&old), old.clone(), true), new);
-        assert_eq!(settle(Some(&new), Some(&new), old.clone(), false), new, "one is away");
-        assert_eq!(settle(Some(&new), Some(&new), old.clone(), true), old, "set up anew");
-        assert_eq!(settle(Some(&old), Some(&old), new.clone(), false), new);
-        assert_eq!(settle(None, None, old.clone(), false), old);
+        // What is older moves nobody back.
+        tells(0, said(1, 3));
+        tells(1, said(1, 3));
+        assert!(is(4));
     }
 
     #[test]
     fn as_many_voices_for_two_masters_are_an_error_that_names_both() {
-        for known in [None, Some((1, 2))] {
+        for known in [None, Some((3, 2))] {
             let error = chosen("a,b", &[(1, 2), (2, 2)], known).unwrap_err();
             assert!(error.is_temporary(), "{error}");
             for part in ["a:26379 names h:1", "b:26379 names h:2", "disagree"] {
@@ -515,7 +457,8 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert!(error.message().contains("epoch 4 moved the master to h:2"), "{error}");
         // All of them are there and none remembers it: they were set up anew.
-        assert_eq!(chosen("a,b,c", &[(1, 0), (1, 0), (1, 0)], Some((2, 4))).unwrap(), 1);
-        assert_eq!(chosen("a,b,c", &[(2, 4)], Some((2, 4))).unwrap(), 2);
+        assert_eq!(chosen("a,b,c", &[(1, 0), (1, 0), (1, 0)], Some((2, 4))).unwrap(), (1, 0));
+        assert_eq!(chosen("a,b,c", &[(2, 4)], Some((2, 4))).unwrap(), (2, 4));
+        assert_eq!(chosen("a,b,c", &[(1, 3), (1, 3), (2, 4)], Some((2, 4))).unwrap(), (2, 4));
     }
 }

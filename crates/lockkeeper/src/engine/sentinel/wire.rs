@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::errors;
 use super::options::SentinelOptions;
+use super::resolve::ASK_AGAIN;
 use crate::engine::dial::connect;
 use crate::engine::password::Login;
 use crate::engine::redis::client::pipe::{Broken, Outcome, Pipe};
@@ -82,6 +83,10 @@ impl Node {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub(super) fn note(&self, said: Option<Said>) {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said;
+    }
+
     /// Why it refuses us, if it does.
     pub(super) fn refuses(&self) -> Option<Error> {
         self.refusal.why()
@@ -108,13 +113,13 @@ impl Node {
     }
 
     /// Keeps the connection until `closed`. `heard` gets what it says when a master moved, and from
-    /// time to time.
+    /// time to time, and whether that is something new.
     pub(super) async fn keep(
         self: Arc<Self>,
         options: Arc<SentinelOptions>,
         (label, clock): (String, Clock),
         mut closed: watch::Receiver<bool>,
-        heard: impl Fn(Said) + Send + Sync,
+        heard: impl Fn(&Said, bool) + Send + Sync,
     ) {
         let keeping = pin!(self.keep_on(&options, &label, &clock, &heard));
         _ = either(keeping, pin!(closed.wait_for(|closed| *closed))).await;
@@ -126,7 +131,7 @@ impl Node {
         options: &SentinelOptions,
         label: &str,
         clock: &Clock,
-        heard: &(impl Fn(Said) + Send + Sync),
+        heard: &(impl Fn(&Said, bool) + Send + Sync),
     ) {
         let (mut wait, mut first) = (BACK_OFF.0, true);
         loop {
@@ -149,7 +154,7 @@ impl Node {
                 Ok(Err(why)) => why,
                 Err(_) => errors::away(&self.at, format_args!("no answer within {within:?}")),
             };
-            *self.said.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.note(None);
             self.failed(Stage::Greeting, &why, clock);
             self.state.send_replace(State::Down(why));
             if let Some(password) = &options.password {
@@ -160,21 +165,27 @@ impl Node {
         }
     }
 
-    /// Asks whenever something was told, and from time to time.
+    /// Asks whenever something was told, some times more for what comes of it, and from time to
+    /// time.
     async fn listen(
         &self,
         options: &SentinelOptions,
         mut first: bool,
         clock: &Clock,
-        heard: &(impl Fn(Said) + Send + Sync),
+        heard: &(impl Fn(&Said, bool) + Send + Sync),
     ) {
+        let mut pause = ASK_EVERY;
         loop {
+            let before = self.said();
             if !std::mem::take(&mut first)
                 && let Ok(Some(said)) = self.ask(options, clock).await
             {
-                heard(said);
+                heard(&said, before.is_none_or(|before| before.at != said.at));
             }
-            _ = timeout(ASK_EVERY, self.told.notified()).await;
+            pause = match timeout(pause, self.told.notified()).await {
+                Ok(()) => ASK_AGAIN,
+                Err(_) => (pause * 2).min(ASK_EVERY),
+            };
         }
     }
 
@@ -309,7 +320,7 @@ impl Node {
         let pipe = self.pipe().await?;
         let asked = self.ask_over(&pipe, options).await;
         let said = asked.as_ref().ok().cloned().flatten();
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said;
+        self.note(said);
         match &asked {
             Ok(_) => self.refusal.did(Stage::Asked),
             Err(why) => self.failed(Stage::Asked, why, clock),

@@ -8,6 +8,7 @@ use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 
 use super::support::{open, process};
 use crate::engine::redis::tests::support::{Process, until};
+use crate::engine::{Attempt, Renewal};
 use crate::words::claim::Mode;
 use crate::words::error::{Error, ErrorKind};
 
@@ -120,6 +121,46 @@ fn b4_a_sentinel_that_is_late_or_away_as_a_process_begins_moves_it_nowhere_alone
         assert!(about.server.contains(&format!("{} (the master", at(&master))), "{about:?}");
         assert_eq!(liar.command_counts().get("hello"), None, "{:?}", liar.command_counts());
     }
+}
+
+#[test]
+fn b4_a_sentinel_that_was_believed_moves_no_running_process_alone_and_a_majority_does() {
+    let (master, liar) = (RedisServer::start(), RedisServer::start());
+    let honest = sentinels([(&master, 1, ""), (&master, 1, ""), (&master, 1, "")]);
+    let lying = sentinels([(&liar, 9, ""), (&liar, 9, "")]);
+    let mut doors: Vec<Proxy> = honest.iter().map(|one| Proxy::to(one.port())).collect();
+    let at_doors: Vec<_> = doors.iter().map(|door| format!("127.0.0.1:{}", door.port())).collect();
+    let url = format!("redis+sentinel://{}/m?connect_timeout=2s", at_doors.join(","));
+    let process = open(&url).expect("all of them name one");
+    let (held, _) = process.take("a", Mode::Exclusive);
+    until("all are heard", || process.engine.describe().server.contains("as 3 of 3 Sentinels"));
+    let mut lies_from_now_on = |nth: usize| {
+        let port = doors[nth].port();
+        doors.remove(nth);
+        let listener = std::net::TcpListener::bind(("127.0.0.1", port)).expect("it was ours");
+        doors.insert(nth, Proxy::at(listener, lying[nth - 1].port()));
+    };
+    lies_from_now_on(2);
+    until("it says another", || !warned(&process, "sentinels-disagree").is_empty());
+    // Also where a connection is made anew, for which all of them are asked.
+    for name in ["b", "c"] {
+        process.take(name, Mode::Exclusive);
+        assert!(matches!(process.renew(held.id), Renewal::Extended { .. }), "{name}");
+        let about = process.engine.describe();
+        assert!(about.server.contains(&format!("{} (the master", at(&master))), "{about:?}");
+        for connections in ["normal", "pubsub"] {
+            master.command(&["CLIENT", "KILL", "TYPE", connections]);
+        }
+        until("it is connected anew", || {
+            matches!(process.attempt_try(&process.exclusive(name)), Attempt::Busy(_))
+                && matches!(process.renew(held.id), Renewal::Extended { .. })
+        });
+    }
+    // Nobody has greeted it but its Sentinel, which says PING and INFO.
+    assert_eq!(liar.command_counts().get("hello"), None, "{:?}", liar.command_counts());
+    lies_from_now_on(1);
+    let moved = format!("{} (the master", at(&liar));
+    until("a majority moves it", || process.engine.describe().server.contains(&moved));
 }
 
 #[test]
