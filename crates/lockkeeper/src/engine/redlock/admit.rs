@@ -167,6 +167,7 @@ impl Quorum {
             else {
                 return Err(self.garbage(at));
             };
+            let top = member.believed(top, &self.keys.member())?;
             let admitted = admitted.text() == Some("1");
             member.set_stranger(!admitted);
             let theirs = Duration::from_millis(max_ttl.unsigned().unwrap_or(0));

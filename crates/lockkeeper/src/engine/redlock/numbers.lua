@@ -3,6 +3,14 @@ local function exact(number) return string.format('%.0f', number) end
 local function tick(now) return (now / 1000000 - 1767225600) * 62500 end
 -- How far the members' clocks may be apart, as a number: 10 s.
 local SKEW = 625000
+-- From here on two numbers are one to Lua. Whoever wrote that is none of us, and a member that
+-- counted on it would give the same number again and again: it counts for nothing instead.
+local NUMBERS_END = 9007199254740990
+local function number_of(text, key)
+  local number = not string.find(text, '%D') and tonumber(text)
+  if not number or number >= NUMBERS_END then error('LOCKKEEPER CORRUPT ' .. key, 0) end
+  return number
+end
 -- The layout of what a member keeps about itself. Whoever wrote an older one may have waited for
 -- less: it is as if it had not been admitted.
 local LAYOUT = '2'
@@ -16,10 +24,9 @@ local function known(last, member, run, now, max_ttl)
   if max_ttl and layout == LAYOUT and tonumber(max_ttl) > tonumber(told[5] or '0') then
     redis.call('HSET', member, 'max_ttl', max_ttl)
   end
-  local kept, floor = redis.call('GET', last), tonumber(told[2] or '0')
-  local top, ahead = tonumber(told[3] or '0'), tonumber(told[6] or '0')
-  local number = tonumber(kept or '0')
-  if not number then error('LOCKKEEPER CORRUPT ' .. last, 0) end
+  local kept, floor = redis.call('GET', last), number_of(told[2] or '0', member)
+  local top, ahead = number_of(told[3] or '0', member), number_of(told[6] or '0', member)
+  local number = number_of(kept or '0', last)
   if not kept then
     -- Nothing kept, or no more, since a week: it was a day ahead of the clock at most, so it is six
     -- days behind, and nobody gets a lower one whose proposal is of a clock that is far behind. If

@@ -22,6 +22,9 @@ use crate::words::error::{Error, ErrorKind, Result};
 /// The layout of what members keep about themselves; the scripts write it.
 const LAYOUT: &str = "2";
 
+/// Where the numbers end: the scripts count in doubles, and there two of them are one.
+const NUMBERS_END: u64 = (1 << 53) - 1;
+
 /// INFO counts in whole seconds.
 const UPTIME_STEP: Duration = Duration::from_secs(1);
 
@@ -156,6 +159,10 @@ impl Member {
             return error;
         }
         let error = errors::script(&self.options, call, text);
+        if is_about_numbers(call, text) {
+            let text = format!("Redis at {}: {}", self.options.address, error.message());
+            return self.counts_wrong(Error::new(error.kind(), text));
+        }
         // What our scripts say is about a name, and one that is not known is sent if it is wanted.
         if !text.contains("LOCKKEEPER ")
             && !text.starts_with("NOSCRIPT")
@@ -165,6 +172,31 @@ impl Member {
             warn(&self.options.address, &error);
         }
         error
+    }
+
+    /// It keeps a number that can be none. It refuses until it does what it is asked for.
+    fn counts_wrong(&self, error: Error) -> Error {
+        if self.refusal.failed(Stage::Asked, &error, self.clock.now()) {
+            warn(&self.options.address, &error);
+        }
+        error
+    }
+
+    /// A number that it told.
+    ///
+    /// # Errors
+    /// It can be none, so nothing that the member says counts: one that was believed would be
+    /// everybody's from then on (R7).
+    pub(super) fn believed(&self, number: u64, key: &str) -> Result<u64> {
+        if number < NUMBERS_END {
+            return Ok(number);
+        }
+        let text = format!(
+            "Redis at {} keeps the number {number} for {key}, which can be none of ours: look at \
+             it, then delete it to repair the lock",
+            self.options.address
+        );
+        Err(self.counts_wrong(Error::new(ErrorKind::Corrupt, text)))
     }
 
     fn newer(&self, layout: &str) -> Error {
@@ -351,6 +383,11 @@ impl Member {
         {
             self.heard(now_us, answered.before, false);
         }
+        let key = call.keys.first().unwrap_or_default();
+        if let Some(Err(error)) = number(2).map(|number| self.believed(number, key)) {
+            // It may have our record all the same.
+            return heard(Said::Unclear, Some(error));
+        }
         match (items.first().and_then(Value::text), number(2)) {
             (Some("Y"), Some(number)) => {
                 let admitted = items.get(3).and_then(Value::text) == Some("1");
@@ -425,6 +462,14 @@ fn newer_layout(text: &str) -> Option<&str> {
     let mut words = text.split_once("LOCKKEEPER NEWER ")?.1.split(' ');
     let layout = words.next()?;
     (words.next() == Some(LAYOUT)).then_some(layout)
+}
+
+/// Whether our scripts stopped at a number that a member keeps for a name, or for all of them.
+fn is_about_numbers(call: &Call, text: &str) -> bool {
+    let Some((_, key)) = text.split_once("LOCKKEEPER CORRUPT ") else { return false };
+    let mut keys = call.keys.iter();
+    let (_, numbers) = (keys.next(), [keys.next(), keys.next()]);
+    keys.next().is_some() && numbers.contains(&key.split(' ').next())
 }
 
 /// The run that a member compared with the one in which it was admitted. A call that is sent once

@@ -8,7 +8,12 @@ if ours or redis.call('EXISTS', KEYS[1]) == 0 then
     if KEYS[2] then token = redis.call('GET', KEYS[2]) or '' end
   else
     -- The counter first: were it no number, nothing would have been written yet.
-    if KEYS[2] then token = string.format('%.0f', redis.call('INCR', KEYS[2])) end
+    if KEYS[2] then
+      token = redis.call('INCR', KEYS[2])
+      -- Beyond, two numbers are one to Lua, and not to Redis.
+      token = token < 9007199254740992 and string.format('%.0f', token)
+        or redis.call('GET', KEYS[2])
+    end
     redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
   end
   redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -398,3 +398,20 @@ fn a_broken_connection_listens_again() {
     woken(&process, waiting.id);
     granted(process.attempt(&waiting));
 }
+
+#[test]
+fn r7_tokens_of_rfencedlock_are_exact_also_where_numbers_would_be_rounded() {
+    let server = RedisServer::start();
+    let process = Process::with(redisson(&server, RedissonLock::Fenced));
+    let most = (1_u64 << 53) - 2;
+    server.command(&["SET", "redisson_lock_token:{a}", &most.to_string()]);
+    for n in 1..=5 {
+        let (held, grant) = process.take("a", Mode::Exclusive);
+        assert_eq!(grant.number, Number::Raw(most + n));
+        assert!(matches!(process.release(held.id), End::Freed));
+    }
+    server.command(&["SET", "redisson_lock_token:{a}", &i64::MAX.to_string()]);
+    let asked = process.exclusive("a");
+    assert!(matches!(process.attempt(&asked), Attempt::Failed(_)), "they are used up");
+    assert_eq!(server.command(&["EXISTS", "a"]), ["0"]);
+}

@@ -113,6 +113,56 @@ fn r7_l6_of_different_numbers_the_greatest_is_kept_by_a_majority() {
 }
 
 #[test]
+fn r7_a_member_with_a_number_that_can_be_none_does_not_count_and_the_others_go_on() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    let refuses = |process: &Process| {
+        let warnings = process.engine.describe().warnings;
+        let texts: Vec<String> =
+            warnings.into_iter().filter(|w| w.id == "member-refuses").map(|w| w.text).collect();
+        texts
+    };
+    let mut last = turn(&one, "a");
+    let member = format!("127.0.0.1:{}", quorum.0[0].port());
+    // Two numbers are one to Lua from the first on; that one is reserved; the last is none at all.
+    for wrong in ["1152921504606846976", "9007199254740993", "9007199254740991", "1e3"] {
+        quorum.0[0].command(&["SET", "lockkeeper:{redlock:a}:last", wrong]);
+        for _ in 0..2 {
+            for process in [&one, &two] {
+                let next = turn(process, "a");
+                assert!(next > last, "BROKEN LOCK: {wrong}: {next} follows {last}");
+                last = next;
+                assert!(last < FAR, "{wrong}: it is one of the others' numbers: {last}");
+            }
+        }
+        until("it is told", || {
+            turn(&one, "a");
+            matches!(&refuses(&one)[..], [text] if text.contains(&member) && text.contains(":last"))
+        });
+        last = turn(&one, "a");
+        let kept = quorum.last("a");
+        assert_eq!((kept[0].as_str(), &kept[1], &kept[1]), (wrong, &kept[2], &last.to_string()));
+    }
+    // What is wrong about the member itself spreads to no other, and ends with its repair.
+    quorum.0[0].command(&["DEL", "lockkeeper:{redlock:a}:last"]);
+    quorum.0[0].command(&["HSET", KEY, "top", "1152921504606846976"]);
+    let next = turn(&two, "b");
+    assert!(next < FAR, "{next}");
+    quorum.0[0].command(&["HDEL", KEY, "top"]);
+    until("it counts again", || {
+        turn(&two, "b");
+        refuses(&two).is_empty()
+    });
+    // A majority of such members grants nothing, and says why.
+    for member in [0, 1] {
+        quorum.set_last(member, "a", 1 << 60);
+    }
+    let asked = claim(&one, "a");
+    let Attempt::Failed(error) = one.attempt(&asked) else { panic!("two lie") };
+    assert!(error.message().contains("lockkeeper:{redlock:a}:last"), "{error}");
+}
+
+#[test]
 fn r7_a_renewal_spreads_the_number_to_those_who_did_not_hear_it() {
     let quorum = Quorum::of(3);
     let one = quorum.process();
@@ -226,6 +276,31 @@ fn r7_a_yes_that_was_asked_of_another_run_does_not_count() {
         counts
     });
     assert_eq!(counts, [true, false]);
+}
+
+#[test]
+fn r7_a_number_that_can_be_none_is_believed_of_no_member_wherever_it_stands() {
+    let quorum = Quorum::of(3);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let heard = runtime.expect("a runtime").block_on(async {
+        let options = Arc::new(options(quorum.0[0].port()));
+        let nobody = Arc::new(|_, _| {});
+        let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
+        let driver = member.link.connect().await.expect("it is up");
+        tokio::spawn(member.link.clone().keep(Some(driver), |_| {}));
+        let (run, claim) = (member.run(), ClaimId::fresh().to_string());
+        // Our own record, of a later round, as no script of ours writes it.
+        let record = format!("1 {claim} 1 9 1152921504606846976 1790000000000000 2000 who");
+        quorum.0[0].command(&["SET", "b", &record, "PX", "60000"]);
+        let keys = ["b", "b:last", "lockkeeper:redlock", "b:readers"].into();
+        let words = [&claim, "1", "2000", "9000000000000000", "who", "1", "1", &run, "2000"];
+        let call = Call { script: Which::QuorumTake, keys, arguments: words.into() };
+        let started = member.link.start(&[call.by_name()]);
+        member.follow(started, &call, TTL, || true).await
+    });
+    assert!(heard.said == Said::Unclear && heard.number == 0, "it may have our record");
+    let error = heard.error.expect("it says why");
+    assert!(error.message().contains("1152921504606846976 for b"), "{error}");
 }
 
 #[test]
