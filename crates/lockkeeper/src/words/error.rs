@@ -209,7 +209,12 @@ impl Error {
     }
 
     /// It passes as that one does.
-    #[cfg(any(feature = "redlock", feature = "sentinel", feature = "postgres"))]
+    #[cfg(any(
+        feature = "redlock",
+        feature = "sentinel",
+        feature = "postgres",
+        feature = "zookeeper"
+    ))]
     pub(crate) fn passing_as(self, other: &Self) -> Self {
         self.with(|e| (e.temporary, e.no_room) = (other.0.temporary, other.0.no_room))
     }

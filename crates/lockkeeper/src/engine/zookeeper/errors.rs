@@ -131,8 +131,10 @@ pub(super) fn other_limit(stored: u16, mode: Mode) -> Error {
 }
 
 /// The server does not accept an identity.
-pub(super) fn auth(code: Code) -> Error {
-    Error::new(ErrorKind::Refused, format!("ZooKeeper refused the URL's `auth`: {}", code.word()))
+pub(super) fn auth(server: &str, code: Code) -> Error {
+    let text =
+        format!("the ZooKeeper server at {server} refused the URL's `auth`: {}", code.word());
+    Error::new(ErrorKind::Refused, text)
 }
 
 /// A semaphore, latch or read whose answer did not come.

@@ -154,9 +154,13 @@ impl Options {
 
     /// The servers as texts, for messages.
     pub(super) fn servers(&self) -> String {
-        let all: Vec<String> =
-            self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let all: Vec<String> = (0..self.hosts.len()).map(|at| self.server(at)).collect();
         all.join(",")
+    }
+
+    /// The one at this place.
+    pub(super) fn server(&self, at: usize) -> String {
+        self.hosts.get(at).map(|(host, port)| format!("{host}:{port}")).unwrap_or_default()
     }
 
     /// Whether semaphores are kazoo's: permits without numbers in the directory of the name itself.

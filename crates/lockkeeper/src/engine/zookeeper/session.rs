@@ -16,7 +16,7 @@ use super::errors;
 use super::liveness::QUIET_PART;
 use super::options::Options;
 use super::proto::{Code, Reply, Request, SessionKey};
-use super::state::{ENSEMBLE, Fault, State, Ticket};
+use super::state::{Fault, State, Ticket};
 use super::timeouts::Patience;
 use super::wire::{Dialled, Link, Timer, dial, poll_write};
 use crate::engine::password::Login;
@@ -209,11 +209,12 @@ pub(super) async fn drive(
         if answer.key.id == 0 || answer.timeout_ms <= 0 {
             tracing::info!("the ZooKeeper session is over");
             shared.lock_as(Role::Driver).session_over();
+            round.failures = 0;
             continue;
         }
         let timeout = Duration::from_millis(u64::from(answer.timeout_ms.unsigned_abs()));
         let direct = link.direct.take();
-        shared.lock_as(Role::Driver).connected(answer.key, timeout, sent, direct, login);
+        shared.lock_as(Role::Driver).connected(answer.key, timeout, sent, direct, (at, login));
         let serve = Serve::new(shared.clone(), link, timeout, ready.take());
         let connection = serve.connection.clone();
         *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -226,9 +227,15 @@ pub(super) async fn drive(
         tracing::info!(%why, "the connection to ZooKeeper is gone");
         let mut state = shared.lock_as(Role::Driver);
         state.disconnected();
-        // An identity is being changed: as with an ensemble that is away, whoever waits goes on.
-        if let Some(passes) = state.refused.take_if(|error| error.is_outage()) {
-            state.failed(at, passes);
+        if let Some(refused) = state.refused.take() {
+            // It is the word of one server, and another may take the identity. One that is being
+            // changed is as an ensemble that is away.
+            state.failed(at, refused);
+            state.refused = state.refused_by_all(ready.is_some());
+            round.owed = round.pause();
+        } else {
+            round.failures = 0;
+            state.last_failure = why;
         }
         if let Some(error) = state.refused.clone() {
             // The session runs out by itself, and with it what is held; whoever waits is told now.
@@ -238,7 +245,6 @@ pub(super) async fn drive(
         if state.closing {
             break;
         }
-        state.last_failure = why;
     }
     let mut state = shared.lock_as(Role::Driver);
     state.disconnected();
@@ -255,7 +261,10 @@ pub(super) async fn drive(
 struct Round {
     order: Vec<usize>,
     next: usize,
+    /// How many servers in turn did not take us.
     failures: u32,
+    /// How long to wait before the next try.
+    owed: Duration,
 }
 
 impl Round {
@@ -268,6 +277,7 @@ impl Round {
             order: (0..count).map(|n| (start + n) % count.max(1)).collect(),
             next: 0,
             failures: 0,
+            owed: Duration::ZERO,
         }
     }
 
@@ -291,7 +301,7 @@ impl Round {
     }
 }
 
-/// Tries one server after the other until one takes us; `None` when the first says why none ever
+/// Tries one server after the other until one takes us; `None` when all have said why none ever
 /// will.
 async fn connect(
     shared: &Shared,
@@ -299,6 +309,10 @@ async fn connect(
     first: bool,
 ) -> Option<(usize, Option<Login>, Dialled)> {
     loop {
+        let owed = std::mem::take(&mut round.owed);
+        if !owed.is_zero() {
+            tokio::time::sleep(owed).await;
+        }
         let (key, last_zxid, timeout, down_since) = {
             let state = shared.lock_as(Role::Driver);
             let (key, timeout) = match &state.session {
@@ -320,25 +334,16 @@ async fn connect(
         let (tls, clock, until) =
             (shared.options.tls.as_ref(), &shared.clock, Instant::now() + patience);
         let more_auth = shared.options.more_auth.as_ref();
+        let name = shared.options.server(at);
         let mut login = None;
         let dialling = async {
             if let Some(more) = more_auth {
-                login = Some(more.to_dial(ENSEMBLE, until).await?);
+                login = Some(more.to_dial(&name, until).await?);
             }
             dial(server, tls, &key, last_zxid, timeout, until, clock).await
         };
         let failed = match timeout_at(until, dialling).await {
-            Ok(Ok(dialled)) => {
-                round.failures = 0;
-                return Some((at, login, dialled));
-            }
-            // One that is full has room again one day, and others may have some now.
-            Ok(Err(error))
-                if first && error.kind() != ErrorKind::Unreachable && !error.is_temporary() =>
-            {
-                shared.lock_as(Role::Driver).refused = Some(error);
-                return None;
-            }
+            Ok(Ok(dialled)) => return Some((at, login, dialled)),
             Ok(Err(error)) => error,
             Err(_) => Error::new(ErrorKind::Unreachable, format!("no answer within {patience:?}")),
         };
@@ -359,7 +364,6 @@ async fn connect(
                 let mut state = shared.lock_as(Role::Driver);
                 state.session_over();
                 state.last_zxid = 0;
-                round.failures = 0;
                 return Some((at, login, dialled));
             }
         }
@@ -369,12 +373,19 @@ async fn connect(
             why = %failed,
             "cannot connect to ZooKeeper"
         );
-        shared.lock_as(Role::Driver).failed(at, failed);
-        let mut pause = round.pause();
-        if let Some(more) = more_auth {
-            pause = more.pause(ENSEMBLE, pause, timeout);
+        {
+            let mut state = shared.lock_as(Role::Driver);
+            state.failed(at, failed);
+            // While it runs, the others may come to know better.
+            if first && let Some(error) = state.refused_by_all(first) {
+                state.refused = Some(error);
+                return None;
+            }
         }
-        tokio::time::sleep(pause).await;
+        round.owed = round.pause();
+        if let Some(more) = more_auth {
+            round.owed = more.pause(&name, round.owed, timeout);
+        }
     }
 }
 

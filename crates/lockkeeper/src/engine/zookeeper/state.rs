@@ -50,9 +50,6 @@ impl Fault {
 /// Somebody who waits for a reply.
 pub(super) type Caller = oneshot::Sender<Result<Reply, Fault>>;
 
-/// Whose refusals of identities are remembered: its servers have one opinion.
-pub(super) const ENSEMBLE: &str = "the ensemble";
-
 /// Who waits for a reply.
 pub(super) enum Ticket {
     Nobody,
@@ -162,7 +159,9 @@ pub(super) struct State {
     over: bool,
     /// Why the ensemble will not have us, for good.
     pub(super) refused: Option<Error>,
-    /// Whose identities this connection was given, and how many of them were not answered yet.
+    /// The server that we are connected to, or were last, by its place in the URL.
+    server: usize,
+    /// What identities this connection was given, and how many of them were not answered yet.
     login: Option<Login>,
     unaccepted: usize,
     /// The engine is being closed.
@@ -173,8 +172,9 @@ pub(super) struct State {
     pub(super) down_since: Option<Ticks>,
     /// Why the last connection failed or ended.
     pub(super) last_failure: String,
-    /// What the servers say that were full when they were tried last, by their place in the URL.
-    pub(super) full: BTreeMap<usize, Error>,
+    /// Why each server did not take us when it was tried last, by its place in the URL; of those
+    /// since one did.
+    failures: BTreeMap<usize, Error>,
     /// What the keeper wants to hear about, by the path below which it happens.
     pub(super) observers: HashMap<WatchId, String>,
     /// The members of barriers.
@@ -183,6 +183,16 @@ pub(super) struct State {
     /// Claims are not stepped: what they would be told is taken down.
     #[cfg(test)]
     pub(super) taken_down: Option<Vec<super::recipe::Input>>,
+}
+
+/// Whether it is of no use to try the same server again.
+fn is_final(why: &Error) -> bool {
+    why.kind() != ErrorKind::Unreachable && !why.is_temporary()
+}
+
+/// Whether a server refuses that takes us later.
+fn is_full(why: &Error) -> bool {
+    why.kind() == ErrorKind::Refused && why.is_outage()
 }
 
 impl State {
@@ -223,13 +233,14 @@ impl State {
             parked: Vec::new(),
             over: false,
             refused: None,
+            server: 0,
             login: None,
             unaccepted: 0,
             closing: false,
             diverges: None,
             down_since: None,
             last_failure: "no connection was tried yet".to_owned(),
-            full: BTreeMap::new(),
+            failures: BTreeMap::new(),
             observers: HashMap::new(),
             members: HashMap::new(),
             outbox: Outbox::default(),
@@ -241,19 +252,38 @@ impl State {
     /// The server at this place of the URL has not taken us.
     pub(super) fn failed(&mut self, at: usize, why: Error) {
         why.message().clone_into(&mut self.last_failure);
-        if why.kind() == ErrorKind::Refused && why.is_outage() {
-            self.full.insert(at, why);
-        } else {
-            self.full.remove(&at);
+        self.failures.insert(at, why);
+    }
+
+    /// Why nobody takes us, if that is for somebody to mend: each server was tried, and said so.
+    /// `first`: that some are away does not matter before the engine was of use; one that is full
+    /// is waited for.
+    pub(super) fn refused_by_all(&self, first: bool) -> Option<Error> {
+        let goes_on = |why: &Error| !is_final(why) && (!first || is_full(why));
+        let tried = self.failures.len() >= self.options.hosts.len();
+        if !tried || self.failures.values().any(goes_on) {
+            return None;
         }
+        self.failure(is_final)
+    }
+
+    /// The first of such errors of servers, and what the others said instead.
+    fn failure(&self, which: fn(&Error) -> bool) -> Option<Error> {
+        let (first, one) = self.failures.iter().find(|(_, why)| which(why))?;
+        let mut text = one.message().to_owned();
+        let others = self.failures.iter().filter(|(at, why)| *at != first && !which(why));
+        for (at, why) in others {
+            text += &format!("; {}: {}", self.options.server(*at), why.message());
+        }
+        Some(Error::new(one.kind(), text).passing_as(one))
     }
 
     /// Why nothing was answered, as far as is known.
     pub(super) fn unanswered(&self) -> Error {
         let waited = self.options.request_timeout;
         // The ensemble can be reached: that others of it cannot does not change that.
-        if let Some(full) = self.full.values().next() {
-            return full.clone();
+        if let Some(refused) = self.failure(is_full).or_else(|| self.failure(is_final)) {
+            return refused;
         }
         let why = if self.up {
             format!("connected, and no answer within {waited:?}")
@@ -454,20 +484,23 @@ impl State {
 
     fn identity_accepted(&mut self) {
         self.unaccepted = self.unaccepted.saturating_sub(1);
-        if self.unaccepted == 0
-            && let Some((password, login)) =
-                self.options.more_auth.as_ref().zip(self.login.as_ref())
-        {
-            password.accepted(ENSEMBLE, login);
+        if self.unaccepted > 0 {
+            return;
+        }
+        self.failures.clear();
+        let login = self.options.more_auth.as_ref().zip(self.login.as_ref());
+        if let Some((password, login)) = login {
+            password.accepted(&self.options.server(self.server), login);
         }
     }
 
     /// Says why the connection ends.
     fn identity_refused(&mut self, code: Code) -> String {
-        let why = super::errors::auth(code);
+        let server = self.options.server(self.server);
+        let why = super::errors::auth(&server, code);
         let login = self.options.more_auth.as_ref().zip(self.login.as_ref());
         self.refused = Some(match login {
-            Some((password, login)) => password.refused(ENSEMBLE, login, why),
+            Some((password, login)) => password.refused(&server, login, why),
             None => why,
         });
         "the server refused the identity".to_owned()
@@ -486,14 +519,14 @@ impl State {
         }
     }
 
-    /// A connection was accepted; callers may write to `direct`.
+    /// The server at this place of the URL accepted a connection; callers may write to `direct`.
     pub(super) fn connected(
         &mut self,
         key: SessionKey,
         timeout: std::time::Duration,
         sent: Ticks,
         direct: Option<Writer>,
-        login: Option<Login>,
+        (at, login): (usize, Option<Login>),
     ) {
         let same = self.session.as_ref().is_some_and(|s| s.key.id == key.id);
         if !same && self.session.is_some() {
@@ -503,11 +536,13 @@ impl State {
         self.session = Some(Session { key, timeout });
         self.up = true;
         self.down_since = None;
-        self.full.clear();
         self.direct = direct;
         self.last_sent = self.clock.now();
         let identities = self.options.identities(login.as_ref());
-        (self.login, self.unaccepted) = (login, identities.len());
+        (self.server, self.login, self.unaccepted) = (at, login, identities.len());
+        if identities.is_empty() {
+            self.failures.clear();
+        }
         for auth in identities {
             let credential = auth.credential.reveal().as_bytes().to_vec();
             self.send(&Request::Auth { scheme: auth.scheme, credential }, Ticket::Auth);

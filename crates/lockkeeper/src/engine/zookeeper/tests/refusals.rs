@@ -52,9 +52,73 @@ fn b7_a_server_that_is_full_says_so_and_that_is_a_refusal() {
             let says = format!("{at} closes each connection without a word");
             assert!(error.message().contains(&says), "{error}");
             assert!(error.message().contains("maxClientCnxns") && error.is_temporary(), "{error}");
+            // It does not speak for the other.
+            let both = hosts != at;
+            assert_eq!(error.message().contains("; 127.0.0.1:1: "), both, "{error}");
         }
         drop(full);
         Client::open(&format!("zk://{at}")).await.expect("it has room");
+    });
+}
+
+#[test]
+fn b7_one_server_that_refuses_for_good_keeps_nobody_from_the_others() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        proxy.refuse_identity(true);
+        let (refuses, serves) = (proxy.port(), place.port);
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("auth");
+        std::fs::write(&file, "digest:me:secret\n").unwrap();
+        let options = ["auth=digest:me:secret".to_owned(), format!("auth_file={}", file.display())];
+        // Each process begins with another one.
+        for n in 0..12 {
+            let (chroot, option) = (&place.chroot, &options[n % 2]);
+            let url =
+                format!("zk://127.0.0.1:{refuses},127.0.0.1:{serves},127.0.0.1:1{chroot}?{option}");
+            let one = Client::open(&url).await.expect("the second serves");
+            let claim = claim(&format!("x{n}"));
+            one.lock(&claim).await;
+            one.close().await;
+        }
+        assert!(proxy.connects() > 0);
+        for option in &options {
+            let error = refusal(&format!(
+                "zk://127.0.0.1:1,127.0.0.1:{refuses}?connect_timeout=30s&{option}"
+            ))
+            .await;
+            assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+            assert!(!error.is_temporary() && error.message().contains("`auth`"), "{error}");
+            for at in [1, refuses] {
+                assert!(error.message().contains(&format!("127.0.0.1:{at}")), "{error}");
+            }
+        }
+    });
+}
+
+#[test]
+fn b7_a_server_that_begins_to_refuse_is_left_for_another_and_no_hold_is_lost() {
+    run(async {
+        let place = Place::new().await;
+        let doors = [Proxy::start(place.port).unwrap(), Proxy::start(place.port).unwrap()];
+        let [first, second] = doors.each_ref().map(Proxy::port);
+        let chroot = &place.chroot;
+        let url = format!("zk://127.0.0.1:{first},127.0.0.1:{second}{chroot}?auth=digest:me:it");
+        let one = Client::open(&url).await.unwrap();
+        let mine = claim("x");
+        one.lock(&mine).await;
+        let (here, there) = if doors[0].connects() > 0 { (0, 1) } else { (1, 0) };
+        doors[there].close();
+        doors[here].refuse_identity(true);
+        let before = doors[here].connects();
+        doors[here].cut();
+        until("it is refused", || async { doors[here].connects() > before + 1 }).await;
+        assert!(one.is_quiet_about(mine.id), "nothing is lost yet");
+        doors[there].open();
+        let end = one.release(&mine).await;
+        assert!(matches!(end, End::Freed), "{end:?}");
+        one.close().await;
     });
 }
 

@@ -32,7 +32,7 @@ fn begin_session(state: &mut State, id: i64) {
         Duration::from_secs(15),
         now,
         None,
-        None,
+        (0, None),
     );
 }
 
@@ -80,7 +80,7 @@ fn z2_a_create_in_doubt_is_looked_for_again_by_whoever_asks_for_the_claim() {
         drop(state.attempt(a, "/x".to_owned(), false));
         state.disconnected();
         let (key, now) = (state.session.as_ref().unwrap().key.clone(), state.clock.now());
-        state.connected(key, Duration::from_secs(15), now, None, None);
+        state.connected(key, Duration::from_secs(15), now, None, (0, None));
         let prefix = prefix(state, a);
         // The server does not say it.
         state.claim_reply(a.id, Step::Find { prefix: prefix.clone() }, Err(Code::NO_AUTH));
