@@ -179,6 +179,8 @@ fn b7_a_full_server_is_a_refusal_and_on_unreachable_run_does_not_start_the_comma
     let full = fill(redis.port());
     refused(&url(&redis, ""), "has as many clients as it takes (maxclients)");
     drop(full);
+    let redis = RedisServer::start_with(&["--maxmemory", "1"]);
+    refused(&url(&redis, ""), "out of memory (maxmemory)");
 
     let lines = vec!["maxClientCnxns=2".to_owned()];
     let zookeeper = zookeeper::Server::start(Settings { lines, ..Settings::default() }).unwrap();
@@ -207,6 +209,9 @@ fn b7_whoever_waits_goes_on_waiting_while_a_server_is_full() {
     let redis = RedisServer::start_with(&["--maxclients", "4"]);
     let mut full = Some(fill(redis.port()));
     waits(&url(&redis, ""), "(maxclients)", &mut || drop(full.take()));
+    let redis = RedisServer::start_with(&["--maxmemory", "1"]);
+    let mut room = || drop(redis.command(&["CONFIG", "SET", "maxmemory", "0"]));
+    waits(&url(&redis, ""), "(maxmemory)", &mut room);
 
     let postgres = PostgresServer::start();
     postgres.sql("CREATE ROLE guest LOGIN CONNECTION LIMIT 0");

@@ -194,8 +194,8 @@ impl Error {
         self.with(|e| e.temporary = temporary)
     }
 
-    /// The server takes no more clients, and will again: a refusal that is waited for by whoever
-    /// waits, as a server that is away.
+    /// The server takes no more clients, or no writes, and will again: a refusal that is waited for
+    /// by whoever waits, as a server that is away.
     #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
     pub(crate) fn no_room(self) -> Self {
         self.with(|e| (e.temporary, e.no_room) = (true, true))

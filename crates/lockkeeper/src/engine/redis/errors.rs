@@ -199,15 +199,13 @@ pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str)
         "READONLY" => {
             refused(format!("Redis at {at} is a read-only replica: give the URL of its primary"))
         }
-        "OOM" => refused(format!(
-            "Redis at {at} is out of memory (maxmemory): free some or raise the limit"
-        ))
-        .temporary(true),
+        // Both pass: whoever waits goes on waiting, as where it takes no more clients.
+        "OOM" => out_of_memory(at),
         "MISCONF" => refused(format!(
             "Redis at {at} refuses writes because it cannot save to its disk: {}",
             lower(rest)
         ))
-        .temporary(true),
+        .no_room(),
         "NOREPLICAS" => {
             let text = format!(
                 "Redis at {at} refuses writes because too few replicas are connected \
@@ -247,10 +245,7 @@ pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str)
             ),
         ),
         _ if rest.contains("maximum memory") || rest.contains("OOM command not allowed") => {
-            refused(format!(
-                "Redis at {at} is out of memory (maxmemory): free some or raise the limit"
-            ))
-            .temporary(true)
+            out_of_memory(at)
         }
         _ if text.contains("max number of clients") => {
             refused(format!("Redis at {at} has as many clients as it takes (maxclients)")).no_room()
@@ -264,6 +259,11 @@ pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str)
             refused(format!("Redis at {at} answered {doing} with an error: {text}"))
         }),
     }
+}
+
+fn out_of_memory(at: &Address) -> Error {
+    let text = format!("Redis at {at} is out of memory (maxmemory): free some or raise the limit");
+    Error::new(ErrorKind::Refused, text).no_room()
 }
 
 fn inner(options: &RedisOptions, doing: &str, text: &str) -> Option<Error> {

@@ -86,6 +86,22 @@ fn every_refusal_says_which_it_is_and_what_to_do() {
 }
 
 #[test]
+fn b7_a_server_that_takes_no_writes_for_now_is_waited_for() {
+    let options = RedisOptions::new(Address::Tcp("h".into(), 1));
+    for text in [
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "ERR Error running script: -OOM command not allowed when used memory > 'maxmemory'.",
+        "MISCONF Redis is configured to save RDB snapshots",
+    ] {
+        let error = server(&options, "EVALSHA", text);
+        assert!(error.is_outage() && error.is_temporary(), "{text}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Refused, "{text}");
+    }
+    let denied = server(&options, "EVALSHA", "NOPERM this user has no permissions");
+    assert!(!denied.is_outage(), "{denied}");
+}
+
+#[test]
 fn a_password_that_is_wanted_is_put_into_a_url_of_the_same_scheme() {
     let mut options = RedisOptions::new(Address::Tcp("h".into(), 1));
     for spelling in [Spelling::SERVER, Spelling::SECURE_SERVER, Spelling::SOCKET] {

@@ -314,3 +314,35 @@ fn timed_several_locks_whose_server_is_gone_are_told_so_at_their_timeout() {
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     });
 }
+
+#[test]
+fn b7_whoever_waits_goes_on_waiting_while_a_server_is_out_of_memory() {
+    let server = RedisServer::start();
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    run(async {
+        let (locks, others) =
+            (Locks::open(&server.url()).await.unwrap(), Locks::open(&server.url()).await.unwrap());
+        // Who does not wait is refused, and so is who has waited.
+        let error = locks.mutex("a").try_lock().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Refused && error.is_temporary(), "{error}");
+        let error = locks.mutex("a").lock().timeout(Duration::from_secs(1)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.message().contains("out of memory (maxmemory)"), "{error}");
+        let waits = tokio::spawn(async move { others.mutex("a").lock().timeout(PATIENCE).await });
+        let refused = || {
+            let told = server.command(&["INFO", "errorstats"]).concat();
+            told.split("errorstat_OOM:count=")
+                .nth(1)
+                .and_then(|count| count.split_whitespace().next()?.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        let before = refused();
+        while refused() == before {
+            assert!(!waits.is_finished(), "it is told at once");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        let guard = waits.await.unwrap().expect("there is room again");
+        assert!(guard.release().await.is_clean());
+    });
+}
