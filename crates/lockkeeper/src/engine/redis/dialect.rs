@@ -68,6 +68,11 @@ pub(super) trait Dialect: Send + Sync + 'static {
     /// The channel that tells of changes of a name.
     fn channel(&self, kind: Kind, name: &Name) -> Option<String>;
 
+    /// The channel that a waiter for a lock of that name listens to.
+    fn waits_at(&self, name: &Name) -> Option<String> {
+        self.channel(Kind::Lock, name)
+    }
+
     /// The keys whose invalidation tells of a change.
     fn watched_key(&self, kind: Kind, name: &Name) -> Option<String> {
         _ = (kind, name);

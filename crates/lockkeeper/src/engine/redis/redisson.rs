@@ -295,6 +295,15 @@ impl Dialect for Redisson {
         ))
     }
 
+    fn waits_at(&self, name: &Name) -> Option<String> {
+        let channel = self.channel(Kind::Lock, name)?;
+        Some(match self.lock {
+            // Each waits for a word of its own.
+            RedissonLock::Fair => format!("{channel}:{}", self.owner(ClaimId::fresh())),
+            _ => channel,
+        })
+    }
+
     fn channel(&self, kind: Kind, name: &Name) -> Option<String> {
         match kind {
             Kind::Lock => Some(self.lock_channel(name.as_str())),

@@ -7,6 +7,7 @@ use super::options::RedlockOptions;
 use super::plain::Plain;
 use super::{Quorum, Redlock};
 use crate::engine::redis::describe::Facts;
+use crate::engine::redis::errors;
 use crate::engine::redis::options::Address;
 use crate::words::duration::spoken;
 use crate::words::guarantee::{Ability, Can, Class, Description, Expiry, Warning};
@@ -158,6 +159,10 @@ fn warnings(options: &RedlockOptions, quorum: Option<&Quorum>) -> Vec<Warning> {
                     spoken(options.clock_skew),
                 ),
             );
+        }
+        if facts.deaf {
+            let Warning { id, text } = errors::untold(&member.options);
+            warn(id, format!("on the member {at} {text}"));
         }
         if facts.evicts() {
             warn(

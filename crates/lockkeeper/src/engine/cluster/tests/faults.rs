@@ -475,3 +475,22 @@ fn a_watch_hears_of_its_name_wherever_that_is() {
     two.change(&Change::LatchCountDown(latch, crate::words::id::ClaimId::fresh()));
     (1..=2).for_each(changed);
 }
+
+#[test]
+fn b8_nodes_that_tell_waiters_nothing_are_warned_of() {
+    let nodes = Nodes::start();
+    for node in 0..nodes.nodes.len() {
+        let user = ["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all"];
+        nodes.command(node, &[&user[..], &["-client|tracking"]].concat());
+    }
+    let warned = |layout: &str| {
+        let url = format!("{}?layout={layout}", nodes.url()).replace("://", "://ann:pw@");
+        let process = open(&url).unwrap();
+        let (held, _) = process.take("a", Mode::Exclusive);
+        assert!(matches!(process.release(held.id), End::Freed));
+        let warnings = process.engine.describe().warnings;
+        warnings.iter().any(|warning| warning.id == "tracking-refused")
+    };
+    assert!(warned("plain"), "the node of this name has been asked");
+    assert!(!warned("redisson"), "there waiters listen to a channel");
+}

@@ -447,7 +447,11 @@ impl Nodes {
     }
 
     pub(super) fn facts(&self) -> Option<Facts> {
-        self.slots.facts().map(|(_, facts)| facts)
+        let (_, mut facts) = self.slots.facts()?;
+        // Who is asked about all nodes is not asked to tell of keys.
+        let links: Vec<_> = self.lock().links.values().cloned().collect();
+        facts.deaf |= links.iter().any(|link| link.facts().is_some_and(|facts| facts.deaf));
+        Some(facts)
     }
 
     /// Where the answers of all nodes come in.

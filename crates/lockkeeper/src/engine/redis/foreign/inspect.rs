@@ -95,7 +95,7 @@ impl Inspects for Foreign {
         if let Some(call) = self.dialect.clear(&name) {
             self.links.call(call).await?;
         }
-        let Some(channel) = self.dialect.channel(Kind::Lock, &name) else { return Ok(Vec::new()) };
+        let Some(channel) = self.dialect.waits_at(&name) else { return Ok(Vec::new()) };
         // Nobody else of this process has a channel of this name.
         let key = self.dialect.inspect(Kind::Lock, &name)?.keys.first().map(str::to_owned);
         let subscribed = self.links.main.subscribe(&channel, &key.unwrap_or_default());

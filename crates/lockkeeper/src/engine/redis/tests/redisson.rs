@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::options::RedissonLock;
 use super::interop::{redisson, woken};
 use super::server::RedisServer;
-use super::support::{Process, granted};
+use super::support::{Process, engine_of, granted};
 use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, Standing, WatchId};
 use crate::words::claim::Mode;
 use crate::words::error::ErrorKind;
@@ -414,4 +414,24 @@ fn r7_tokens_of_rfencedlock_are_exact_also_where_numbers_would_be_rounded() {
     let asked = process.exclusive("a");
     assert!(matches!(process.attempt(&asked), Attempt::Failed(_)), "they are used up");
     assert_eq!(server.command(&["EXISTS", "a"]), ["0"]);
+}
+
+#[test]
+fn b8_a_user_who_may_not_hear_what_waiters_of_a_layout_listen_to_is_told_so() {
+    let server = RedisServer::start();
+    let rule = ["ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "resetchannels"];
+    server.command(&[&rule[..], &["&redisson_lock__channel:{*}"]].concat());
+    let warned = |lock: &str| {
+        let at = format!("redis://ann:pw@127.0.0.1:{}?layout=redisson{lock}", server.port());
+        let engine = engine_of(&at, Duration::from_secs(30)).unwrap();
+        let process = Process::around(engine.into()).unwrap();
+        let name = Name::new("probe").unwrap();
+        let told = process.wait(process.engine.clear_probe(&name)).unwrap();
+        told.into_iter().map(|warning| warning.id).collect::<Vec<_>>()
+    };
+    assert_eq!(warned(""), Vec::<&str>::new());
+    // There each waits for a word of its own.
+    assert_eq!(warned("&lock=fair"), ["subscribe-refused"]);
+    server.command(&["ACL", "SETUSER", "ann", "&redisson_lock__channel:{*}:*"]);
+    assert_eq!(warned("&lock=fair"), Vec::<&str>::new());
 }

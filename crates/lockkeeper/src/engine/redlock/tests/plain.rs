@@ -226,3 +226,27 @@ fn late_requests_delete_nothing(quorum: &Quorum, others: Others) {
     let yes = Said::Yes { counts: true, number: 0 };
     assert_eq!(said, [yes, Said::Nothing, yes, Said::Nothing, Said::Gave]);
 }
+
+#[test]
+fn b8_a_member_that_tells_waiters_nothing_is_named() {
+    let quorum = Quorum::grown(3);
+    for (server, denied) in quorum.0.iter().zip(["+@all", "+@all", "-client|tracking"]) {
+        let user = ["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", denied];
+        server.command(&user);
+    }
+    let open = |layout: &str| {
+        let url = format!("{}&layout={layout}", quorum.url()).replace("://", "://ann:pw@");
+        open(&url).expect("the members can be used")
+    };
+    let deaf = |process: &Process| {
+        let warnings = process.engine.describe().warnings;
+        let told = warnings.into_iter().filter(|w| w.id == "tracking-refused");
+        told.map(|w| w.text).collect::<Vec<_>>()
+    };
+    let plain = open("plain");
+    until("it is told", || !deaf(&plain).is_empty());
+    let member = format!("127.0.0.1:{}", quorum.0[2].port());
+    let [text] = &deaf(&plain)[..] else { panic!("one of them") };
+    assert!(text.contains(&member) && text.contains("ACL SETUSER ann"), "{text}");
+    assert!(deaf(&open("redisson")).is_empty(), "there waiters listen to a channel");
+}
