@@ -339,32 +339,34 @@ impl Links {
     }
 
     /// Sends releases or withdrawals: what the socket takes is with the kernel when this returns.
-    pub(super) fn start_releases(&self, calls: &[&Call]) -> Started {
-        let started = self.prompt().start_releases(calls);
+    /// Says over which of the two they went.
+    pub(super) fn start_releases(&self, calls: &[&Call]) -> (&Lane, Started) {
+        let prompt = self.prompt();
+        let started = prompt.start_releases(calls);
         if self.options.wait.is_some() && !started.is_on_its_way() {
             // The second connection is not there yet. On the first one they are behind a WAIT, and
             // need none of their own.
-            return self.main.start_releases(calls);
+            return (&self.main, self.main.start_releases(calls));
         }
-        started
+        (prompt, started)
     }
 
     /// Sends a withdrawal or a release.
     pub(super) fn part(&self, call: Call) -> Leave {
-        let started = self.start_releases(&[&call]);
-        self.leave(call, started)
+        let (lane, started) = self.start_releases(&[&call]);
+        self.leave(call, lane, started)
     }
 
     /// A withdrawal or a release that was sent just now, by [`Links::start_releases`].
-    pub(super) fn leave(&self, call: Call, started: Started) -> Leave {
+    pub(super) fn leave(&self, call: Call, lane: &Lane, started: Started) -> Leave {
         let leaving = self.parting(call.keys.first().unwrap_or_default());
-        Leave { call, started, leaving }
+        Leave { call, lane: lane.clone(), started, leaving }
     }
 
     /// Follows a withdrawal or a release to its end.
     pub(super) async fn ended(&self, leave: Leave) -> (End, Option<Answered>) {
-        let Leave { call, started, leaving: _leaving } = leave;
-        match self.run(self.prompt(), started, &call, self.options.connect_timeout).await {
+        let Leave { call, lane, started, leaving: _leaving } = leave;
+        match self.run(&lane, started, &call, self.options.connect_timeout).await {
             Ok(answered) => {
                 let word = answered.value.items().first().and_then(Value::text);
                 let end = match (word, answered.value.integer()) {
@@ -407,6 +409,8 @@ impl Links {
 /// A withdrawal or a release on its way; it counts as one from the moment it was sent.
 pub(super) struct Leave {
     call: Call,
+    /// Over which of the two it went: there its answer comes, and there it is sent once more.
+    lane: Lane,
     started: Started,
     leaving: Leaving,
 }

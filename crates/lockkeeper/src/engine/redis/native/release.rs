@@ -83,11 +83,12 @@ impl Releases for Native {
             let asked = self.ask(claim, Line::Join, None);
             return Answer::later(async move { Released { ends, again: Some(asked.get().await) } });
         }
-        let mut sent = self.links.start_releases(&to_send).each();
+        let (lane, sent) = self.links.start_releases(&to_send);
+        let mut sent = sent.each();
         let leaves = calls.into_iter().map(|call| {
             let (id, call) = call?;
             let started = sent.next().unwrap_or_else(Started::nothing);
-            Some((id, self.links.leave(call, started)))
+            Some((id, self.links.leave(call, lane, started)))
         });
         let leaves = leaves.collect();
         Answer::later(self.clone().released(leaves, again.cloned()))
