@@ -1,7 +1,7 @@
 //! The whole library on this engine.
 
 use std::future::IntoFuture as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
@@ -344,5 +344,48 @@ fn b7_whoever_waits_goes_on_waiting_while_a_server_is_out_of_memory() {
         server.command(&["CONFIG", "SET", "maxmemory", "0"]);
         let guard = waits.await.unwrap().expect("there is room again");
         assert!(guard.release().await.is_clean());
+    });
+}
+
+/// The part of its time for which a lone loop has its lock, from the end of one pause of it to that
+/// of another; over as long where it makes none.
+async fn share_of_a_lone_loop(url: &str) -> f64 {
+    const WORK: Duration = Duration::from_millis(200);
+    const LEAST: Duration = Duration::from_secs(15);
+    let locks = Locks::open(url).await.unwrap();
+    let (mut began, mut held, mut paused) = (Instant::now(), Duration::ZERO, false);
+    loop {
+        let asked = Instant::now();
+        let guard = locks.mutex("a").lock().await.unwrap();
+        let granted = Instant::now();
+        let stood_back = granted - asked > WORK / 2;
+        if stood_back && !paused {
+            (began, held, paused) = (granted, Duration::ZERO, true);
+        } else if granted - began >= LEAST && stood_back == paused {
+            return held.as_secs_f64() / (granted - began).as_secs_f64();
+        }
+        tokio::time::sleep(WORK).await;
+        held += granted.elapsed();
+        assert!(guard.release().await.is_clean());
+    }
+}
+
+#[test]
+fn timed_b3_a_lone_loop_has_its_lock_for_nineteen_twentieths_of_the_time_of_one_without_pauses() {
+    let servers = [(); 2].map(|()| RedisServer::start());
+    let urls = ["plain", "redisson"].map(|layout| format!("?layout={layout}"));
+    let [plain, redisson] = [0, 1].map(|n| format!("{}{}", servers[n].url(), urls[n]));
+    run(async {
+        let theirs = tokio::spawn(async move { share_of_a_lone_loop(&redisson).await });
+        let (ours, theirs) = (share_of_a_lone_loop(&plain).await, theirs.await.unwrap());
+        println!(
+            "a lone loop of 200 ms of work has its lock for {:.1} % of its time on plain, and for \
+             {:.1} % on redisson, where its channel tells that nobody waits: {:.1} % of that, and \
+             95 are promised",
+            ours * 100.0,
+            theirs * 100.0,
+            ours / theirs * 100.0
+        );
+        assert!(theirs >= 0.95 && ours >= 0.95 * theirs, "{ours} beside {theirs}");
     });
 }
