@@ -158,12 +158,8 @@ impl Quorum {
 
     /// Why a member that was connected cannot count.
     fn unfit(&self, at: usize, member: &Member) -> Option<Error> {
-        let run = member.run();
         let address = &member.options.address;
-        let mut others = self.members.iter().enumerate();
-        let twin = others
-            .find(|(other, member)| *other != at && member.link.is_up() && member.is_run(&run));
-        if let Some((_, other)) = twin {
+        if let Some(other) = self.twin_of(at) {
             let text = format!(
                 "{address} and {} are the same server, which would vote twice: name {} different \
                  servers",

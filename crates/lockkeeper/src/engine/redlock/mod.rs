@@ -344,18 +344,23 @@ impl Quorum {
         Ok(told)
     }
 
-    /// Whether this is a member already, under another address whose connection is older: one
+    /// The member that this one is already, under another address whose connection is older: one
     /// server has one vote. It is found out by what they said when they were connected, and so
     /// never a moment late.
-    fn is_twin(&self, at: usize) -> bool {
-        let Some(member) = self.members.get(at) else { return false };
+    fn twin_of(&self, at: usize) -> Option<&Member> {
+        let member = self.members.get(at)?;
         let (run, since) = (member.run(), member.link.up_since());
         let is_older = |nth: usize, other: &Member| {
             let theirs = other.link.up_since();
             theirs.is_some_and(|theirs| since.is_none_or(|since| (theirs, nth) < (since, at)))
         };
-        let mut others = self.members.iter().enumerate().filter(|(nth, _)| *nth != at);
-        others.any(|(nth, other)| is_older(nth, other) && other.is_run(&run))
+        let others = self.members.iter().enumerate().filter(|(nth, _)| *nth != at);
+        let mut twins = others.filter(|(nth, other)| is_older(*nth, other) && other.is_run(&run));
+        twins.next().map(|(_, other)| other)
+    }
+
+    fn is_twin(&self, at: usize) -> bool {
+        self.twin_of(at).is_some()
     }
 
     fn garbage(&self, at: usize) -> Error {

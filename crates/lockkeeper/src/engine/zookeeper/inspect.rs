@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tokio::sync::oneshot;
+
 use super::claims::contenders;
 use super::errors;
 use super::latch::Latch;
@@ -37,6 +39,13 @@ pub(super) fn catch_up(shared: &Shared) {
 /// One request whose answer is waited for.
 pub(super) async fn ask(shared: &Shared, request: Request) -> Result<Reply, Fault> {
     let answer = shared.lock().call(request);
+    answered(shared, answer).await
+}
+
+async fn answered(
+    shared: &Shared,
+    answer: oneshot::Receiver<Result<Reply, Fault>>,
+) -> Result<Reply, Fault> {
     shared.patience.within(answer).await.unwrap_or(Err(Fault::Lost))
 }
 
@@ -313,12 +322,22 @@ async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Resul
         Ok(_) => Vec::new(),
         Err(fault) => return Err(failed(shared, fault, dir)),
     };
+    // All at once: one round trip, however many may not be read.
+    let mut there = {
+        let mut state = shared.lock();
+        let unread = children.iter().zip(&replies);
+        let unread = unread.filter(|(_, reply)| matches!(reply, Err(Code::NO_AUTH)));
+        let asked = unread
+            .map(|(child, _)| state.call(Request::Exists { path: path(child), watch: false }));
+        asked.collect::<Vec<_>>().into_iter()
+    };
     let mut seen = Vec::with_capacity(children.len());
     for (child, reply) in children.iter().zip(replies) {
         let (data, stat) = match reply {
             Ok(Reply::Data(data, stat)) => (Some(data), Some(stat)),
             Err(Code::NO_AUTH) => {
-                match ask(shared, Request::Exists { path: path(child), watch: false }).await {
+                let Some(answer) = there.next() else { continue };
+                match answered(shared, answer).await {
                     Ok(Reply::Stat(stat)) => (None, Some(stat)),
                     Err(Fault::Code(Code::NO_AUTH)) => (None, None),
                     Ok(_) | Err(Fault::Code(Code::NO_NODE)) => continue,

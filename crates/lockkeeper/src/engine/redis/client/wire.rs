@@ -249,7 +249,7 @@ impl Link {
             fresh();
         }
         let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
-        let server = at.as_ref().unwrap_or(&self.options.address).to_string();
+        let server = self.server();
         let mut driver = Box::pin(self.clone().unless_moved(at, pipe.clone(), driver));
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
         let hello = self.hello(&pipe, &channels, &server, login.as_ref());
@@ -310,6 +310,11 @@ impl Link {
             Ok(why) => why,
             Err(never) => match never {},
         }
+    }
+
+    /// The server that was dialled last.
+    fn server(&self) -> String {
+        self.lock().dialled.as_ref().unwrap_or(&self.options.address).to_string()
     }
 
     /// Ends once the server is known to be elsewhere than where it was dialled last.
@@ -382,9 +387,7 @@ impl Link {
             // A little chance, so that a fleet does not come back in step.
             let jitter = ClaimId::fresh().0 as u64 % 1000;
             if let Some(password) = &self.options.password {
-                let dialled = self.lock().dialled.clone();
-                let server = dialled.as_ref().unwrap_or(&self.options.address).to_string();
-                wait = password.pause(&server, wait, self.options.ttl);
+                wait = password.pause(&self.server(), wait, self.options.ttl);
             }
             let until = Instant::now() + wait.mul_f64(0.75 + jitter as f64 / 2000.0);
             let asleep = pin!(sleep_until(until));

@@ -89,30 +89,44 @@ impl State {
         self.alone.remove(&entry.terms.key);
         self.left.retain(|left| left.terms.key != entry.terms.key);
     }
+}
 
-    /// Whether others are to pass before the process asks again for a lock that it had until then.
-    fn others_first(&self, now: Ticks, key: &str, run_until: Option<Ticks>, may_be: bool) -> bool {
-        let until = run_until.max(self.alone.get(key).copied());
-        may_be && until.is_some_and(|until| until <= now)
-    }
+/// A hold that is about to be given back.
+#[derive(Default)]
+pub(super) struct Leaves {
+    /// What it is, where the lock goes to whoever asks.
+    pub(super) terms: Option<Arc<Terms>>,
+    /// Whether others are to pass before the process asks again.
+    others_first: bool,
+    /// Until when the process had it, hold upon hold, before it lets others pass.
+    run_until: Option<Ticks>,
 }
 
 impl Foreign {
-    /// Whether anybody may want this lock, after who heard of its release.
-    fn may_be_wanted(&self, terms: &Terms, heard: bool) -> bool {
+    /// Whether others are to pass before the process asks again for a lock that it had until then,
+    /// after who heard of its release.
+    fn others_first(
+        &self,
+        (now, state): (Ticks, &State),
+        terms: &Terms,
+        run_until: Option<Ticks>,
+        heard: bool,
+    ) -> bool {
         // A cluster's node counts those that listen at it alone, and nobody knows who polls a key
         // without a channel.
-        heard || terms.channel.is_none() || self.links.options.scattered()
+        let may_be_wanted = heard || terms.channel.is_none() || self.links.options.scattered();
+        let until = run_until.max(state.alone.get(&terms.key).copied());
+        may_be_wanted && until.is_some_and(|until| until <= now)
     }
 
     /// A hold is about to be given back, and whoever asks for the lock soon after goes on with its
-    /// run; answers whether others are to pass first, and how long that run is.
-    pub(super) fn leaves(&self, hold: HoldId) -> (bool, Option<Ticks>) {
+    /// run.
+    pub(super) fn leaves(&self, hold: HoldId) -> Leaves {
         let now = self.links.context.clock.now();
         let mut state = self.state();
         let Some(entry) = state.claims.get(&hold).filter(|entry| entry.goes_to_whoever_asks())
         else {
-            return (false, None);
+            return Leaves::default();
         };
         let (terms, run_until) = (entry.terms.clone(), entry.run_until);
         let known = state.left.iter().position(|left| left.terms.key == terms.key);
@@ -121,10 +135,8 @@ impl Foreign {
             state.left.pop_front();
         }
         state.left.push_back(Left { terms: terms.clone(), at: now, run_until, heard });
-        (
-            state.others_first(now, &terms.key, run_until, self.may_be_wanted(&terms, heard)),
-            run_until,
-        )
+        let others_first = self.others_first((now, &state), &terms, run_until, heard);
+        Leaves { terms: Some(terms), others_first, run_until }
     }
 
     /// How a release ended, and how many heard of it where that was told.
@@ -147,15 +159,15 @@ impl Foreign {
     pub(super) fn ask_again(
         self: &Arc<Self>,
         claim: &Claim,
-        (others_first, run_until): (bool, Option<Ticks>),
+        behind: Option<&Leaves>,
     ) -> Answer<Attempt> {
         if let Err(error) = self.enter(claim, Line::Join) {
             return Answer::Now(Attempt::Failed(error));
         }
-        if others_first {
+        if behind.is_some_and(|behind| behind.others_first) {
             return self.stand_back(claim);
         }
-        self.change_entry(claim, |entry| entry.run_until = run_until);
+        self.change_entry(claim, |entry| entry.run_until = behind.and_then(|it| it.run_until));
         self.ask(claim, Line::Join, None)
     }
 
@@ -175,8 +187,7 @@ impl Foreign {
             return None;
         }
         let (run_until, heard) = (left.run_until, left.heard);
-        let may_be = self.may_be_wanted(&terms, heard);
-        if !state.others_first(now, &terms.key, run_until, may_be) {
+        if !self.others_first((now, &state), &terms, run_until, heard) {
             state.claims.get_mut(&claim.id)?.run_until = run_until;
             return None;
         }

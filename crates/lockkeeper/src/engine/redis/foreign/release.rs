@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::pausing::Leaves;
 use super::{Foreign, Phase, Request};
 use crate::engine::redis::dialect::Terms;
 use crate::engine::redis::errors;
@@ -92,23 +93,21 @@ impl Releases for Foreign {
     }
 
     fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
-        let others_first: Vec<_> = holds.iter().map(|hold| self.leaves(*hold)).collect();
+        let left: Vec<Leaves> = holds.iter().map(|hold| self.leaves(*hold)).collect();
         let leaves: Vec<(HoldId, Option<Leave>)> =
             holds.iter().map(|hold| (*hold, self.leave(*hold))).collect();
         // Behind the release on the same connection, so after it on the server; where replicas are
         // waited for it may come before, and is woken by the release.
-        let others_first = others_first.first().copied().unwrap_or_default();
-        let again = again.map(|claim| self.ask_again(claim, others_first));
+        let again = again.map(|claim| self.ask_again(claim, left.first()));
         let foreign = self.clone();
         Answer::later(async move {
             let mut ends = Vec::with_capacity(leaves.len());
-            for (hold, leave) in leaves {
+            for ((hold, leave), left) in leaves.into_iter().zip(left) {
                 ends.push(match leave {
                     Some(leave) => {
-                        let terms = foreign.state().claims.get(&hold).map(|e| e.terms.clone());
                         let (end, answered) = foreign.ended(hold, leave).await;
                         let heard = answered.and_then(|a| a.value.items().get(1)?.integer());
-                        if let Some(terms) = terms {
+                        if let Some(terms) = left.terms {
                             foreign.has_left(&terms, &end, heard);
                         }
                         end
