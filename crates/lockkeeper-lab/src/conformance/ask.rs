@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::trial::HANGS;
 use lockkeeper::engine::{Answer, Attempt, ClaimId, End, Engine, Grant, Line, Released};
 use lockkeeper::test_util::{answer, engine};
-use super::trial::HANGS;
 use lockkeeper::{Claim, Identity, Kind, Locks, Mode, Name, Through};
 
 /// An engine, and the keeper that polls its answers.
