@@ -109,6 +109,7 @@ impl Conn {
                  WHERE name = 'idle_session_timeout'; {}{listen}",
                 settings(&options, false)
             );
+            client.batch_execute(&first(options.request_timeout)).await.map_err(failed)?;
             client.batch_execute(&settings).await.map_err(failed)?;
         }
         let begin = pooled.then(|| {
@@ -282,6 +283,12 @@ fn bears(answer: &[SimpleQueryMessage], mark: &str) -> bool {
         SimpleQueryMessage::Row(row) => row.try_get(0).is_ok_and(|said| said == Some(mark)),
         _ => false,
     })
+}
+
+/// What is said first, alone: all that one message holds is under the limit that it began with,
+/// and the role's own may be shorter than what follows takes.
+pub(super) fn first(statement_timeout: Duration) -> String {
+    format!("SET statement_timeout = {}", statement_timeout.as_millis())
 }
 
 /// How the server is to run what is asked: for the connection, or for the transaction that began.

@@ -168,7 +168,10 @@ impl Opened {
                     };
                     return Ok(Some(Done { value, version, before, seen }));
                 }
-                Ok(Written::Not(now)) if now > at.not_after => return Ok(None),
+                // Somebody stood on the row until it was too late: that is the reason, and nobody
+                // holds it.
+                Ok(Written::Not(now)) if now > at.not_after && last.is_none() => return Ok(None),
+                Ok(Written::Not(now)) if now > at.not_after => break,
                 Ok(Written::Not(_)) if joins.is_some() => conflicts = 0,
                 Ok(Written::Not(_)) => conflicts += 1,
                 Err(broken) if broken.repeat => {
@@ -224,6 +227,7 @@ impl Opened {
     ) -> Result<(Ticks, i64, Reply), Broken> {
         let Request { name, asked, not_after, fresh } = request;
         let (kind, place) = (asked.kind, &asked.place);
+        let mut stood_on = None;
         if *fresh && is_plain(kind) && !self.was_kept(kind, name) {
             let store = self.link.store(patience).await.map_err(Broken::unsent)?;
             let before = self.now();
@@ -237,6 +241,7 @@ impl Opened {
                     if broken.waited {
                         self.is_kept(&store, kind, name).await?;
                     }
+                    stood_on = Some(broken);
                 }
                 Err(broken) => return Err(broken),
             }
@@ -250,7 +255,7 @@ impl Opened {
         let mut gone = false;
         loop {
             let Some(done) = self.step(at, decide, || self.claims().wants(id)).await? else {
-                return Ok((self.now(), 0, Reply::Late));
+                return stood_on.map_or(Ok((self.now(), 0, Reply::Late)), Err);
             };
             if let (Reply::InLine { .. }, Some((mine, _))) = (&done.value, &done.seen.mine) {
                 // Its own row, so that nobody who writes the name's is in the way.

@@ -82,13 +82,8 @@ pub(super) fn statement(options: &PostgresOptions, error: &tokio_postgres::Error
         return Broken::unsent(Error::new(ErrorKind::Corrupt, text));
     }
     if in_the_way.contains(code) {
-        let text = format!(
-            "the server at {at} did not get to the lock's row ({}): somebody's transaction stands \
-             on it",
-            db.message()
-        );
-        let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
         let waited = *code == SqlState::LOCK_NOT_AVAILABLE;
+        let error = Error::new(ErrorKind::Unreachable, in_the_way_of(&at, code, db.message()));
         return Broken { repeat: true, waited, ..Broken::unsent(error) };
     }
     let error = match *code == SqlState::INSUFFICIENT_PRIVILEGE {
@@ -98,6 +93,20 @@ pub(super) fn statement(options: &PostgresOptions, error: &tokio_postgres::Error
     let certain = is_certain(db.parsed_severity(), code);
     let missing = *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME;
     Broken { certain, missing, ..Broken::unknown(error) }
+}
+
+/// What kept a statement that did nothing, and what ends that.
+fn in_the_way_of(at: &str, code: &SqlState, said: &str) -> String {
+    if *code == SqlState::LOCK_NOT_AVAILABLE {
+        return format!(
+            "the server at {at} did not get to the lock's row ({said}): somebody's transaction \
+             stands on it; pg_locks and pg_stat_activity show whose: end it, or ask later"
+        );
+    }
+    format!(
+        "the server at {at} did not get through with the statement ({said}): others are in the \
+         way, or it is very busy; ask later"
+    )
 }
 
 /// Whether an error says that the statement did nothing. A server that goes away, or a connection
@@ -173,6 +182,7 @@ fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Er
         || *code == SqlState::INVALID_SCHEMA_NAME
         || *code == SqlState::DATATYPE_MISMATCH
         || *code == SqlState::UNDEFINED_FUNCTION
+        || HAND_MADE.contains(code)
     {
         let text = format!(
             "the tables of lockkeeper in the server at {at} are not there, or not its own \
@@ -189,7 +199,7 @@ fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Er
     } else if full {
         let text = format!(
             "the server at {at} has as many connections as it takes ({said}): raise its \
-             max_connections, or run fewer clients"
+             max_connections or the limit of the role or the database, or run fewer clients"
         );
         return Error::new(ErrorKind::Refused, text).no_room();
     } else if *code == SqlState::CANNOT_CONNECT_NOW
@@ -198,9 +208,49 @@ fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Er
     {
         (ErrorKind::Unreachable, format!("the server at {at} cannot be used now: {said}"))
     } else {
-        (ErrorKind::Refused, format!("the server at {at} refuses: {said} ({})", code.code()))
+        let what_to_do = what_to_do(code, said).map(|what| format!("; {what}"));
+        let what_to_do = what_to_do.unwrap_or_default();
+        let text = format!("the server at {at} refuses: {said} ({}){what_to_do}", code.code());
+        (ErrorKind::Refused, text)
     };
     Error::new(kind, text)
+}
+
+/// What a table says that has our name, and is not as we make it: a view, one without the index
+/// that is needed, or with a column or a condition of somebody else's.
+const HAND_MADE: [SqlState; 5] = [
+    SqlState::WRONG_OBJECT_TYPE,
+    SqlState::INVALID_COLUMN_REFERENCE,
+    SqlState::NOT_NULL_VIOLATION,
+    SqlState::CHECK_VIOLATION,
+    SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+];
+
+/// What ends a refusal, where its code says that.
+fn what_to_do(code: &SqlState, said: &str) -> Option<&'static str> {
+    Some(match code {
+        c if *c == SqlState::INVALID_CATALOG_NAME => {
+            "create the database, or name another: postgres://host/database"
+        }
+        c if *c == SqlState::INVALID_PASSWORD => "check the URL's user and the password",
+        c if *c == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
+            && said.contains("does not exist") =>
+        {
+            "create the role, or name another: postgres://user@host/database"
+        }
+        c if *c == SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            "whoever runs the server lets this user in, by its roles and pg_hba.conf"
+        }
+        // Only a dial's: of a statement it is the tables' (`no_right`).
+        c if *c == SqlState::INSUFFICIENT_PRIVILEGE => {
+            "let the database's owner GRANT CONNECT ON it to this user"
+        }
+        c if *c == SqlState::UNTRANSLATABLE_CHARACTER => {
+            "the database cannot hold this name: use one in UTF8, or layout=table"
+        }
+        c if c.code().starts_with("53") => "make room there, and ask again",
+        _ => return None,
+    })
 }
 
 /// An error with its cause, on one line.

@@ -5,6 +5,7 @@ use tokio_postgres::types::Type;
 
 use super::conn::{Conn, garbage};
 use super::errors;
+use super::options::PostgresOptions;
 use crate::engine::sql::record::{LAYOUT, Us};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
@@ -112,9 +113,13 @@ pub(super) async fn tables(conn: &Conn) -> Result<(String, bool)> {
         }
         Err(broken) => return Err(broken.error),
     };
-    let stored: Option<i32> = found.try_get(0).map_err(|_| garbage(options))?;
+    let stored: Option<i32> = found.try_get(0).ok().flatten();
     match stored {
         Some(stored) if stored == known => {
+            let keyed: bool = found.try_get(3).map_err(|_| garbage(options))?;
+            if !keyed {
+                return Err(not_ours(options, &locks, "it has no primary key (kind, name)"));
+            }
             let schema = found.try_get(1).map_err(|_| garbage(options))?;
             Ok((schema, indexed(&found)?))
         }
@@ -126,6 +131,16 @@ pub(super) async fn tables(conn: &Conn) -> Result<(String, bool)> {
             );
             Err(Error::new(ErrorKind::NewerLayout, text))
         }
-        None => Err(garbage(options)),
+        None => Err(not_ours(options, &options.sql("{layout}"), "it has no layout's number")),
     }
+}
+
+/// A table that was made by hand, or copied.
+fn not_ours(options: &PostgresOptions, table: &str, why: &str) -> Error {
+    let text = format!(
+        "the table {table} in the server at {} is not as lockkeeper makes it: {why}; drop it where \
+         nobody uses it, or use another prefix",
+        options.at()
+    );
+    Error::new(ErrorKind::Refused, text)
 }

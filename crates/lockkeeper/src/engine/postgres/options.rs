@@ -77,6 +77,9 @@ impl PostgresOptions {
         let addresses = addresses(url)?;
         let database = std::mem::take(&mut url.path);
         let database = database.trim_start_matches('/').to_owned();
+        if [&database].into_iter().chain(&url.user).any(|text| text.contains('\0')) {
+            return Err(wrong("the user and the database of a URL have no NUL (%00) in them"));
+        }
         let tls = tls(url, &addresses)?;
         let time = |time: Option<Duration>, default: u64| {
             time.unwrap_or_else(|| Duration::from_secs(default))

@@ -3,12 +3,13 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
-use super::super::conn::garbage;
+use super::super::conn::{first, garbage};
 use super::super::errors::{self, Broken};
 use super::super::options::Address;
 use super::super::pooler;
@@ -126,6 +127,7 @@ impl Connection {
             .replace("{interval}", &interval.to_string())
             .replace("{count}", &count.to_string())
             .replace("{user}", &options.session.as_millis().to_string());
+        client.batch_execute(&first(Duration::ZERO)).await.map_err(failed)?;
         client.simple_query(&settings).await.map_err(failed)?;
         // Not on every system that a server runs on.
         _ = client.simple_query(include_str!("watchful.sql")).await;
@@ -144,7 +146,7 @@ impl Connection {
         }
         let pid = says(0)?.parse().map_err(|_| garbage(server))?;
         let up = text(&row, 7).and_then(|up| up.parse().ok()).unwrap_or(0);
-        let young = options.session.saturating_sub(std::time::Duration::from_millis(up));
+        let young = options.session.saturating_sub(Duration::from_millis(up));
         let facts = Facts {
             version: says(3)?,
             database: says(4)?,
