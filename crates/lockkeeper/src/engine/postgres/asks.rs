@@ -22,7 +22,7 @@ pub(super) const ACQUIRE: Sql =
 pub(super) const RELEASE: Sql = Sql(include_str!("release.sql"), &[KIND, NAME, CLAIM, NUMBER]);
 pub(super) const RENEW: Sql =
     Sql(include_str!("renew.sql"), &[KINDS, NAMES, CLAIMS, NUMBERS, NUMBERS]);
-pub(super) const READ: Sql = Sql(include_str!("read.sql"), &[KIND, NAME, CLAIM, NUMBER]);
+pub(super) const READ: Sql = Sql(include_str!("read.sql"), &[KIND, NAME, CLAIM, NUMBER, NUMBER]);
 pub(super) const UPDATE: Sql = Sql(
     include_str!("update.sql"),
     &[

@@ -60,6 +60,8 @@ struct At<'a> {
     patience: Duration,
     /// It may be under a holder's transaction, which is looked for before the lock passes.
     stated: bool,
+    /// Somebody may come to stand in line, and is told how many stand there.
+    joins: bool,
 }
 
 pub(super) fn late() -> Error {
@@ -88,7 +90,7 @@ impl Opened {
         mut decide: impl FnMut(&mut Work) -> Result<T, Stop>,
         wanted: impl Fn() -> bool,
     ) -> Result<Option<Done<T>>, Broken> {
-        let mut window = WINDOW;
+        let mut window = (WINDOW, at.joins);
         let (mut last, mut kept, mut conflicts) = (None, false, 0);
         let began = self.now();
         for round in 0..CONFLICTS_MAX {
@@ -117,7 +119,7 @@ impl Opened {
             let (value, work) = match decided {
                 Ok(decided) => decided,
                 Err(Stop::More) => {
-                    window = window.saturating_mul(32);
+                    window = (window.0.saturating_mul(32), true);
                     continue;
                 }
                 Err(Stop::Error(error)) => return Err(Broken::unsent(error.name(at.name))),
@@ -225,7 +227,7 @@ impl Opened {
         request: &Request,
         patience: Duration,
     ) -> Result<(Ticks, i64, Reply), Broken> {
-        let Request { name, asked, not_after, fresh } = request;
+        let Request { name, asked, not_after, fresh, stood } = request;
         let (kind, place) = (asked.kind, &asked.place);
         let mut stood_on = None;
         if *fresh && is_plain(kind) && !self.was_kept(kind, name) {
@@ -247,7 +249,8 @@ impl Opened {
             }
         }
         let stated = place.hold.is_some_and(|hold| self.claims().is_stated(hold));
-        let at = At { kind, name, me: Some(id), not_after: *not_after, patience, stated };
+        let joins = !*stood;
+        let at = At { kind, name, me: Some(id), not_after: *not_after, patience, stated, joins };
         let decide = |work: &mut Work| match place.hold {
             Some(_) => work.convert(asked),
             None => work.stand(asked),
@@ -331,8 +334,15 @@ impl Opened {
                     claims.ask(self.now(), again, Line::Join, None);
                     claims.request(self.now(), again.id)
                 });
-                let at =
-                    At { kind, name: &name, me: Some(id), not_after: Us::MAX, patience, stated };
+                let at = At {
+                    kind,
+                    name: &name,
+                    me: Some(id),
+                    not_after: Us::MAX,
+                    patience,
+                    stated,
+                    joins: request.is_some(),
+                };
                 let decide = |work: &mut Work| {
                     work.release(id, refuse, request.as_ref().map(|request| &request.asked))
                 };
@@ -362,6 +372,7 @@ impl Opened {
                     not_after: Us::MAX,
                     patience,
                     stated: false,
+                    joins: false,
                 };
                 match self.step(at, |work| work.withdraw(&place, refuse), || true).await {
                     Ok(Some(done)) => (ended(done.value), None),
@@ -403,7 +414,8 @@ impl Opened {
         name: &Name,
     ) -> Result<(Vec<Option<u64>>, Ticks)> {
         let patience = self.link.options.request_timeout;
-        let at = At { kind, name, me: None, not_after: Us::MAX, patience, stated: false };
+        let (stated, joins) = (false, false);
+        let at = At { kind, name, me: None, not_after: Us::MAX, patience, stated, joins };
         let renew = |work: &mut Work| Ok(ids.iter().map(|id| work.renew(*id)).collect());
         match self.step(at, renew, || true).await {
             Ok(Some(done)) => Ok((done.value, done.before)),
@@ -421,7 +433,8 @@ impl Opened {
     ) -> Result<T> {
         let patience = self.link.options.connect_timeout;
         // Forced release: whose transaction may be there nobody here knows.
-        let at = At { kind, name, me: None, not_after: Us::MAX, patience, stated: true };
+        let (stated, joins) = (true, false);
+        let at = At { kind, name, me: None, not_after: Us::MAX, patience, stated, joins };
         match self.step(at, decide, || true).await {
             Ok(Some(done)) => Ok(done.value),
             Ok(None) => Err(late()),

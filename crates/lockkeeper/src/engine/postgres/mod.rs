@@ -218,7 +218,7 @@ impl Engine for Postgres {
             let store = opened.store().await?;
             match query {
                 Query::One(kind, name) => {
-                    let seen = store.read(kind, &name, None, WAITERS_SHOWN).await;
+                    let seen = store.read(kind, &name, None, (WAITERS_SHOWN, true)).await;
                     let seen = seen.map_err(|broken| broken.error)?;
                     Ok(vec![entry(kind, name, &seen)])
                 }

@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS {line} (
 ) WITH (fillfactor = 50);
 -- A foreign key could refer to it: so FOR KEY SHARE keeps `number` from changing, and nothing else.
 CREATE UNIQUE INDEX IF NOT EXISTS {numbers} ON {locks} (kind, name, number);
--- Two copies of one request stand there once.
-CREATE UNIQUE INDEX IF NOT EXISTS {claims} ON {line} (kind, name, claim);
+-- Two copies of one request stand there once. The claim comes first: where a line is long and the
+-- server has no statistics of it yet, it would read a whole name by this index.
+CREATE UNIQUE INDEX IF NOT EXISTS {claims} ON {line} (claim, kind, name);
 INSERT INTO {layout} (number) SELECT 1 WHERE NOT EXISTS (SELECT FROM {layout});

@@ -29,7 +29,7 @@ impl Opened {
         }
         // First: from now on a transaction may be there.
         self.claims().give_out(hold);
-        let seen = store.read(known.kind, &known.name, Some(hold), 0).await;
+        let seen = store.read(known.kind, &known.name, Some(hold), (0, false)).await;
         let row = seen.map_err(|broken| broken.error)?.row;
         let row = row.filter(|row| row.claim == Some(hold)).ok_or_else(gone)?;
         let (kind, name) = (kind_number(known.kind), known.name.as_str().as_bytes());

@@ -185,17 +185,20 @@ impl Store {
             .collect()
     }
 
-    /// Reads a name, so many places of its line, and one claim's place.
+    /// Reads a name, so many places of its line, and one claim's place; `counted`: and how many
+    /// stand there, instead of whether there are more than were read.
     pub(super) async fn read(
         &self,
         kind: Kind,
         name: &Name,
         me: Option<ClaimId>,
-        window: i64,
+        (window, counted): (i64, bool),
     ) -> Result<Seen, Broken> {
         let me = me.map(bytes);
-        let arguments: [&(dyn ToSql + Sync); 4] =
-            [&kind_number(kind), &name.as_str().as_bytes(), &me, &window];
+        // One more may be the claim's own, which leaves.
+        let most = if counted { i64::MAX } else { window.saturating_add(2) };
+        let arguments: [&(dyn ToSql + Sync); 5] =
+            [&kind_number(kind), &name.as_str().as_bytes(), &me, &window, &most];
         let rows = self.conn.ask(&self.read, &arguments).await?;
         let row = rows.first().ok_or_else(|| self.conn.garbage())?;
         let mut seen = self.seen(row)?;
@@ -204,6 +207,7 @@ impl Store {
             Ok(usize::try_from(count.unwrap_or(0)).unwrap_or(0))
         };
         seen.waiting = count(9)?;
+        seen.counted = counted;
         seen.tail = self.conn.get::<Option<i64>>(row, 10)?.unwrap_or(0);
         let mine: Option<String> = self.conn.get(row, 11)?;
         if let Some(place) = mine {

@@ -1,6 +1,7 @@
 //! The engine on a server of its own.
 
 mod at_exit;
+mod costs;
 mod faults;
 mod forget;
 mod kept;

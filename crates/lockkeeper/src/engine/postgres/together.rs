@@ -78,7 +78,7 @@ impl Opened {
             let reads = requests.iter().map(|request| -> BoxFuture<_> {
                 let (store, name) = (store.clone(), request.name.clone());
                 let (kind, me) = (request.asked.kind, request.asked.place.claim);
-                Box::pin(async move { store.read(kind, &name, Some(me), WINDOW).await })
+                Box::pin(async move { store.read(kind, &name, Some(me), (WINDOW, false)).await })
             });
             let (mut plans, mut replies) = (Vec::new(), Vec::new());
             let mut missing: Vec<(Kind, Name)> = Vec::new();

@@ -136,15 +136,15 @@ impl Work {
             let hold = self.put(place, place.ttl)?;
             return Ok(granted(&hold, now));
         }
-        let ahead = self.waiting();
-        match asked.line {
-            Line::Try => Ok(self.busy(kind)),
-            Line::Join if ahead >= PLACES_MAX => Ok(Reply::Full),
-            Line::Join => {
-                self.join(place, false);
-                Ok(self.in_line(kind, ahead))
-            }
+        if asked.line == Line::Try {
+            return Ok(self.busy(kind));
         }
+        let ahead = self.count()?;
+        if ahead >= PLACES_MAX {
+            return Ok(Reply::Full);
+        }
+        self.join(place, false);
+        Ok(self.in_line(kind, ahead))
     }
 
     /// Upgrades or downgrades a hold, which keeps its id.

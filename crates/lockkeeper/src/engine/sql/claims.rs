@@ -117,6 +117,8 @@ pub(in crate::engine) struct Request {
     pub(in crate::engine) not_after: Us,
     /// Nothing of it can be there yet.
     pub(in crate::engine) fresh: bool,
+    /// It stood in line once.
+    pub(in crate::engine) stood: bool,
 }
 
 /// What to send to end a claim.
@@ -247,6 +249,7 @@ impl Claims {
             asked: asking.asked.clone(),
             not_after,
             fresh: fresh && asking.asked.place.hold.is_none(),
+            stood: asking.stood,
         })
     }
 

@@ -38,8 +38,10 @@ pub(in crate::engine) struct Seen {
     pub(in crate::engine) row: Option<Row>,
     /// The line from its head on, as far as it was read.
     pub(in crate::engine) places: Vec<Place>,
-    /// How many stand in line.
+    /// How many stand in line; or more than were read, if there are more.
     pub(in crate::engine) waiting: usize,
+    /// All of them were counted.
+    pub(in crate::engine) counted: bool,
     /// The last place's order; 0 without one.
     pub(in crate::engine) tail: i64,
     /// The place that was asked about, wherever it stands, and how many stand before it.
@@ -121,8 +123,9 @@ pub(in crate::engine) struct Work {
     before: Lock,
     /// The line as far as it was read, and as far as it is left.
     pub(super) places: Vec<Place>,
-    /// Places beyond those.
+    /// Places beyond those; if they were not counted, whether there are any.
     unread: usize,
+    counted: bool,
     tail: i64,
     /// The claim that this is about.
     pub(super) me: Option<ClaimId>,
@@ -169,6 +172,7 @@ impl Work {
             lock,
             before,
             unread: seen.waiting.saturating_sub(places.len()),
+            counted: seen.counted,
             places,
             tail: seen.tail,
             me,
@@ -230,9 +234,17 @@ impl Work {
         })
     }
 
-    /// How many stand in line.
+    /// How many stand in line; or more than were read, if there are more.
     pub(super) fn waiting(&self) -> usize {
         self.places.len() + self.unread
+    }
+
+    /// How many stand in line.
+    ///
+    /// # Errors
+    /// When they have to be counted first.
+    pub(super) fn count(&self) -> Result<usize, Stop> {
+        if self.unread > 0 && !self.counted { Err(Stop::More) } else { Ok(self.waiting()) }
     }
 
     /// The claim's place, and how many stand before it.

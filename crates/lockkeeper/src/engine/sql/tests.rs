@@ -61,7 +61,9 @@ impl Store {
             now: self.now,
             row: self.row.clone(),
             places: line().take(window).cloned().collect(),
-            waiting: line().count(),
+            // As a server counts that was not asked for all.
+            waiting: line().count().min(window + 2),
+            counted: false,
             tail: line().map(|place| place.seq).max().unwrap_or(0),
             mine: mine.map(|(ahead, place)| (place.clone(), ahead)),
             damaged: None,

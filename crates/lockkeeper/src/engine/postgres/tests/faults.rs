@@ -62,7 +62,7 @@ fn a_row_that_was_deleted_comes_back_with_a_version_that_nobody_saw() {
     let opened = engine.opened().unwrap().clone();
     let store = two.wait(Answer::later(async move { opened.store().await })).unwrap();
     let (reads, name) = (store.clone(), late.name.clone());
-    let read = async move { reads.read(Kind::Lock, &name, Some(id), 4).await };
+    let read = async move { reads.read(Kind::Lock, &name, Some(id), (4, true)).await };
     let seen = two.wait(Answer::later(read)).unwrap();
     let mut work = Work::on(&seen, Some(id)).unwrap();
     assert!(matches!(work.stand(&asked), Ok(Reply::Granted { .. })));
