@@ -259,3 +259,22 @@ fn r3_two_copies_of_one_request_stand_in_line_once() {
     assert!(!joined.unwrap(), "it is there");
     assert_eq!(server.sql("SELECT count(*) FROM lockkeeper_line"), "1");
 }
+
+#[test]
+fn r11_d2_a_place_that_gave_a_sign_is_granted_though_the_clock_was_set_back_since_it_was_asked() {
+    let server = PostgresServer::start();
+    let (one, two) = (process(&server), process(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let waits = two.queue("a", Mode::Exclusive);
+    // By a clock that was two seconds ahead.
+    server.sql(
+        "UPDATE lockkeeper_line \
+         SET asked = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 2000000",
+    );
+    // Asking again is the sign.
+    let attempt = two.attempt(&waits);
+    assert!(matches!(attempt, Attempt::InLine(_)), "{attempt:?}");
+    assert_eq!(server.sql("SELECT asked FROM lockkeeper_line"), "0");
+    assert!(matches!(one.release(held.id), End::Freed));
+    two.granted(waits.id);
+}
