@@ -13,8 +13,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
 
 use common::{Place, Ran, Reaped, finish, run, until_true};
-use lockkeeper_lab::engines::postgres::server::{PostgresServer, USER};
-use lockkeeper_lab::proxy::{Fault, Proxy, Way};
+use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
+use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
 const LAYOUTS: [&str; 3] = ["layout=table", "layout=session&session_timeout=2s", "layout=shedlock"];
 

@@ -43,6 +43,8 @@ pub struct PostgresServer {
     _template: Arc<TempDir>,
     port: u16,
     settings: Vec<String>,
+    /// Variables that it is started with.
+    environment: Vec<(&'static str, PathBuf)>,
     ends_with_us: bool,
 }
 
@@ -154,7 +156,17 @@ impl PostgresServer {
     /// # Errors
     /// When the package is missing, or the server does not start.
     pub fn try_start_below(parent: &Path, settings: &[&str]) -> Result<Self, String> {
+        Self::try_start_with(parent, settings, &[])
+    }
+
+    /// The same, started with these variables.
+    pub(crate) fn try_start_with(
+        parent: &Path,
+        settings: &[&str],
+        environment: &[(&'static str, PathBuf)],
+    ) -> Result<Self, String> {
         let mut server = Self::new(parent, settings)?;
+        server.environment = environment.to_vec();
         server.ends_with_us = true;
         server.run(true)?;
         Ok(server)
@@ -163,7 +175,15 @@ impl PostgresServer {
     /// One that follows this one, and that no commit waits for. It becomes a server of its own by
     /// `pg_promote()`.
     pub fn standby(&self) -> Self {
-        let dir = directory(&std::env::temp_dir()).expect("a directory");
+        self.try_standby(&std::env::temp_dir(), None).expect("a server of this test's own")
+    }
+
+    /// The same with its directory inside this one, at this port or a free one.
+    ///
+    /// # Errors
+    /// When the data cannot be copied, or it does not start.
+    pub(crate) fn try_standby(&self, parent: &Path, port: Option<u16>) -> Result<Self, String> {
+        let dir = directory(parent)?;
         let output = program("pg_basebackup")
             .args([
                 "--wal-method=stream",
@@ -176,18 +196,21 @@ impl PostgresServer {
             .arg("-D")
             .arg(dir.path().join("data"))
             .output()
-            .expect("PostgreSQL is installed");
-        assert!(output.status.success(), "{}", failed("pg_basebackup", &output));
+            .map_err(|error| missing(&error))?;
+        if !output.status.success() {
+            return Err(failed("pg_basebackup", &output));
+        }
         let mut standby = Self {
             child: None,
             dir,
             _template: Arc::clone(&self._template),
-            port: free_port().expect("a free port"),
+            port: port.map_or_else(free_port, Ok).map_err(|error| error.to_string())?,
             settings: self.settings.clone(),
-            ends_with_us: false,
+            environment: self.environment.clone(),
+            ends_with_us: self.ends_with_us,
         };
-        standby.run(true).expect("a server of this test's own");
-        standby
+        standby.run(port.is_none())?;
+        Ok(standby)
     }
 
     fn new(parent: &Path, settings: &[&str]) -> Result<Self, String> {
@@ -215,6 +238,7 @@ impl PostgresServer {
             _template: template,
             port: free_port().map_err(|error| error.to_string())?,
             settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
+            environment: Vec::new(),
             ends_with_us: false,
         })
     }
@@ -226,6 +250,7 @@ impl PostgresServer {
             let log = fs::File::create(self.dir.path().join("log"))
                 .map_err(|error| format!("no log for PostgreSQL: {error}"))?;
             let mut command = program("postgres");
+            command.envs(self.environment.iter().map(|(name, value)| (name, value)));
             if self.ends_with_us {
                 end_with_us(&mut command);
             }
@@ -327,6 +352,33 @@ impl PostgresServer {
         self.signal(Signal::SIGCONT);
     }
 
+    /// From now on every write of a file fails, as on a full disk; or none does any more.
+    ///
+    /// # Errors
+    /// When it does not run, or that is not allowed.
+    pub(crate) fn refuse_writes(&self, refuse: bool) -> Result<(), String> {
+        // The soft limit alone: it may be raised again by whoever lowered it.
+        let limit = if refuse { "0:" } else { "unlimited:" };
+        for pid in self.processes() {
+            // Whose processes they are may limit them.
+            let set = outside("prlimit")
+                .args(["--pid", &pid.to_string(), &format!("--fsize={limit}")])
+                .output()
+                .map_err(|error| format!("no prlimit (package util-linux): {error}"))?;
+            // One of its children may have ended meanwhile.
+            let there = Path::new(&format!("/proc/{pid}")).exists();
+            if !set.status.success() && there {
+                return Err(failed("prlimit", &set));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first of its own processes, which stays unless all had to begin anew.
+    pub(crate) fn first_child(&self) -> Option<i32> {
+        self.processes().get(1).copied()
+    }
+
     /// Ends it as a crash does: what was committed is on disk.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -349,6 +401,11 @@ impl PostgresServer {
     /// When it does not start.
     pub fn try_start_again(&mut self) -> Result<(), String> {
         self.run(false)
+    }
+
+    /// Whether it was started, and nobody ended it.
+    pub(crate) fn is_started(&self) -> bool {
+        self.child.is_some()
     }
 
     /// How it ended, if it did and nobody asked it to.

@@ -7,8 +7,10 @@ pub(crate) mod broken;
 mod client;
 #[cfg(feature = "postgres")]
 mod floor;
+mod pair;
 #[cfg(feature = "postgres")]
 mod stock;
+mod told;
 
 use std::path::Path;
 
@@ -84,7 +86,12 @@ impl LabEngine for Lab {
     }
 
     fn campaign(&self) -> &'static [(&'static str, Torture)] {
-        &[("", Torture::Long), ("layout=session", Torture::Long)]
+        &[
+            ("", Torture::Always),
+            ("replicas=1", Torture::Long),
+            ("layout=session", Torture::Long),
+            ("layout=shedlock", Torture::Long),
+        ]
     }
 
     #[cfg(feature = "postgres")]

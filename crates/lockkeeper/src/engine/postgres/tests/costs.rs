@@ -1,6 +1,6 @@
 //! What the server does for a hand-off, however many stand in line.
 
-use lockkeeper_lab::engines::postgres::server::PostgresServer;
+use lockkeeper_testkit::postgres::server::PostgresServer;
 
 use super::super::asks::{self, Sql};
 use super::super::options::PostgresOptions;
