@@ -90,6 +90,7 @@ row 64 "--require not met" a --require hosts -- true
 "$lk" run pool --permits 1/3 -- true
 row 64 "another limit than the stored one" pool --permits 1/4 -- true
 row 64 "would deadlock" a -- "$lk" run a -- true
+row 75 "an ancestor has it, and nobody waits" a -- "$lk" run a -n -- true
 
 row 64 "-F on an engine with leases" a -F --url redis://127.0.0.1:1 -- true
 row 64 "-o on an engine with leases" a -o --url zk://127.0.0.1:1 -- true

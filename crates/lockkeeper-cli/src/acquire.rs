@@ -23,7 +23,7 @@ use crate::run::environment::Stack;
 use crate::run::obtain::{Ask, Obtained, REACH};
 use crate::run::options::Wanted;
 use crate::run::words::{Out, Words};
-use crate::run::{Outcome, busy, claim, fail, failed, settle, with_resize};
+use crate::run::{Outcome, busy, claim, fail, failed, held_above, settle, with_resize};
 use crate::start::{began, moment, was_closed};
 use crate::supervise::signals::{Signals, die_of};
 use crate::supervise::terminal::Terminal;
@@ -37,7 +37,7 @@ pub fn acquire(global: &Global, args: &Args) -> u8 {
     let mut words =
         Words::new(&name, global.quiet, global.verbose, Some(Out::Stdout { all: global.json }));
     let mut report = Report::new(name, Duration::ZERO);
-    let outcome = match Holder::check(global, args) {
+    let outcome = match Holder::check(global, args, &mut report) {
         Ok(holder) => {
             let outcome = holder.hold(&mut words, &mut report);
             settle(outcome, &mut report, &mut words, global)
@@ -60,21 +60,23 @@ struct Holder<'a> {
 }
 
 impl<'a> Holder<'a> {
-    fn check(global: &Global, args: &'a Args) -> Result<Self, Failure> {
+    fn check(global: &Global, args: &'a Args, report: &mut Report) -> Result<Self, Failure> {
         let choice = Choice::make(global)?;
+        report.engine = Some(choice.engine().to_owned());
         let wanted = Wanted::check(&args.name, &args.lock, engine::ttl(&choice)?)?;
         engine::check(&choice, None)?;
         let kind =
             if matches!(wanted.mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock };
         let (stack, canonical) = (Stack::read(), engine::canonical(&choice));
-        stack.check(&canonical, kind, &wanted.name, wanted.mode)?;
+        stack
+            .check(&canonical, kind, &wanted.name, wanted.mode, wanted.patience)
+            .map_err(|error| held_above(error, &wanted, report))?;
         let beside = stack.shares(&canonical, kind, &wanted.name, wanted.mode);
         Ok(Self { args, choice, wanted, kind, beside })
     }
 
     fn hold(&self, words: &mut Words, report: &mut Report) -> Result<Outcome, Failure> {
         let choice = &self.choice;
-        report.engine = Some(choice.engine().to_owned());
         words.engine(choice);
         words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let lock = &self.args.lock;

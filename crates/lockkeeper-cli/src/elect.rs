@@ -44,7 +44,8 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
     let stops_within = kill_after.of(lasts).map_err(Failure::usage).map_err(named)?;
     engine::check(&choice, None).map_err(named)?;
     let stack = Stack::read();
-    stack.check(&engine::canonical(&choice), Kind::Election, &wanted.name, Mode::Exclusive)?;
+    let (canonical, mode) = (engine::canonical(&choice), Mode::Exclusive);
+    stack.check(&canonical, Kind::Election, &wanted.name, mode, wanted.patience)?;
     let id: Arc<str> =
         args.id.clone().unwrap_or_else(|| format!("{}:{}", host(), std::process::id())).into();
     let mut words =

@@ -38,7 +38,7 @@ fn cluster_runs_shows_and_is_examined_from_the_command_line() {
     }
 
     let examined = run(&place, &url, &["doctor"]);
-    assert_eq!(examined.code, 1, "it warns: {examined:?}");
+    assert_eq!(examined.code, 0, "{examined:?}");
     for says in ["EFFICIENCY", "a failover of a shard", "a cluster of 3 shards", "no replica"] {
         assert!(examined.out.contains(says), "{says}: {examined:?}");
     }
@@ -80,7 +80,7 @@ fn ls_prints_what_the_other_nodes_have_and_names_the_one_that_is_away() {
     assert_eq!(is_told, [true, false, true], "{watched:?}");
     assert_eq!(watched.err.matches("not all names can be told").count(), 1, "{watched:?}");
     let examined = run(&place, &url, &["doctor", "--no-probe", "--json"]);
-    assert_eq!(examined.code, 1, "{examined:?}");
+    assert_eq!(examined.code, 0, "{examined:?}");
     let told = json(&examined.out);
     let warnings = told["warnings"].as_array().expect("a list");
     let away_is_told = warnings.iter().any(|warning| {

@@ -222,8 +222,7 @@ fn would_deadlock_is_64() {
         );
         (ran.code, ran.err)
     };
-    for (outer, inner) in [("", ""), ("", "-s"), ("-s", ""), ("", "-n"), ("-F", ""), ("-o", "-w 5")]
-    {
+    for (outer, inner) in [("", ""), ("", "-s"), ("-s", ""), ("-F", ""), ("-o", "-w 5")] {
         let (code, err) = nested(outer, inner);
         assert_eq!(code, 64, "{outer:?} {inner:?}: {err}");
         assert!(err.contains("would deadlock"), "{err}");
@@ -235,6 +234,35 @@ fn would_deadlock_is_64() {
     assert_eq!(other.code, 0, "another directory is another engine: {other:?}");
     let case = common::finish(&mut place.sh("\"$LK\" run a -- sh -c '\"$LK\" run A -- true'"));
     assert_eq!(case.code, 0, "another name is another lock: {case:?}");
+}
+
+#[test]
+fn whoever_does_not_wait_for_what_an_ancestor_holds_is_told_as_by_flock_that_it_is_held() {
+    let place = Place::new();
+    for (inner, code) in [
+        ("run a -n", 75),
+        ("run a -w 0", 75),
+        ("run a -n -E 1", 1),
+        ("run a -s -n", 75),
+        ("acquire a -n -E 9", 9),
+        ("run s --permits 1/2 -n", 75),
+    ] {
+        let command = if inner.starts_with("run") { "-- touch ran" } else { "--for 1ms" };
+        let script = format!(
+            "\"$LK\" run a -- \"$LK\" run s --permits 2/2 -- \"$LK\" --json {inner} {command}"
+        );
+        let ran = common::finish(&mut place.sh(&script));
+        assert_eq!(ran.code, code, "{inner}: {ran:?}");
+        let said = ran.err.lines().find(|line| line.contains("\"error\"")).expect("an error");
+        let said = common::json(said);
+        assert_eq!((&said["error"], &said["exit"]), (&"timed-out".into(), &code.into()), "{inner}");
+        assert!(said["message"].as_str().unwrap().contains("an ancestor"), "{inner}: {said}");
+    }
+    assert!(!place.path("ran").exists(), "nothing ran");
+    let script = "\"$LK\" run a -- \"$LK\" run a -n --report report -- true";
+    assert_eq!(common::finish(&mut place.sh(script)).code, 75);
+    let report = common::json(&place.read("report"));
+    assert_eq!((&report["outcome"], &report["exit"]), (&"not-obtained".into(), &75.into()));
 }
 
 #[test]

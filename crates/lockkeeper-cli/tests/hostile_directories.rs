@@ -93,7 +93,7 @@ fn c5_doctor_says_that_a_read_only_file_system_gives_no_lock() {
         &place,
         "mkdir full/locks; chmod 700 full/locks; mount -o remount,ro full; \
          if \"$LK\" doctor 2> err > out; then exit 90; else echo $? > code; fi; \
-         \"$LK\" doctor --no-probe > looked || test $? = 1",
+         \"$LK\" doctor --no-probe > looked",
     );
     assert_eq!(ran.code, 0, "{ran:?}");
     let err = place.read("err");

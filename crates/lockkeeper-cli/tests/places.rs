@@ -162,7 +162,7 @@ fn c10_without_home_a_unit_s_state_directory_is_used_and_its_limit_is_said() {
         .iter()
         .map(|w| w["id"].clone())
         .collect();
-    assert!(doctor.code == 1 && ids.contains(&"unit-state-directory".into()), "{doctor:?}");
+    assert!(doctor.code == 0 && ids.contains(&"unit-state-directory".into()), "{doctor:?}");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn c10_a_home_config_that_cannot_be_read_stops_nobody_who_names_the_engine() {
     let variable = as_stranger(&place, &[("HOME", &home), ("LOCKKEEPER_URL", &url)], &["ls"]);
     says(&variable, 0, &[file.to_str().unwrap(), "left out"]);
     let doctor = as_stranger(&place, &[("HOME", &home), ("LOCKKEEPER_URL", &url)], &["doctor"]);
-    assert!(doctor.code == 1 && doctor.out.contains("config-unreadable"), "{doctor:?}");
+    assert!(doctor.code == 0 && doctor.out.contains("config-unreadable"), "{doctor:?}");
     // Nobody named one, and the file may.
     says(
         &as_stranger(&place, &[("HOME", &home)], &["run", "x", "--", "true"]),
@@ -367,7 +367,7 @@ fn c16_a_config_file_that_others_may_write_is_warned_of() {
         assert_eq!(place.run(["-q", "run", "x", "--", "true"]).err, "");
         let doctor = place.run(["doctor"]);
         assert!(
-            doctor.code == 1
+            doctor.code == 0
                 && doctor.err.is_empty()
                 && doctor.out.contains("warning   config-writable: "),
             "{doctor:?}"

@@ -65,7 +65,7 @@ fn b4_a_sentinel_that_wants_a_password_stops_no_command_and_each_names_it_once()
     let status = run(&place, &url, &["status", "nightly"]);
     assert_eq!((status.code, status.out.matches(&says).count()), (0, 1), "{status:?}");
     let examined = run(&place, &url, &["doctor"]);
-    assert_eq!((examined.code, examined.out.matches(&says).count()), (1, 1), "{examined:?}");
+    assert_eq!((examined.code, examined.out.matches(&says).count()), (0, 1), "{examined:?}");
     assert!(examined.out.contains("as 2 of 3 Sentinels say"), "{examined:?}");
 
     // One alone is not believed, whatever it says.

@@ -73,13 +73,16 @@ pub struct Doctor {
     /// Only look: do not take and give back a lock of a name of its own
     #[arg(long)]
     pub no_probe: bool,
+    /// Exit 1 when there is a warning
+    #[arg(long)]
+    pub strict: bool,
     /// Print the options of URLs, of every engine or of the one of SCHEME, and look at none
     #[arg(
         long,
         value_name = "SCHEME",
         num_args = 0..=1,
         default_missing_value = "",
-        conflicts_with_all = ["engine", "no_probe"]
+        conflicts_with_all = ["engine", "no_probe", "strict"]
     )]
     pub options: Option<String>,
 }

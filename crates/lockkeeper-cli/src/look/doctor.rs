@@ -54,7 +54,7 @@ struct WarningJson<'a> {
     text: &'a str,
 }
 
-/// Looks at the chosen engine, or at another one; 1 with warnings.
+/// Looks at the chosen engine, or at another one; with `--strict` a warning answers 1.
 ///
 /// # Errors
 /// What the engine says.
@@ -81,7 +81,7 @@ pub fn doctor(global: &Global, args: &Doctor) -> Result<u8, Failure> {
     let text =
         if global.json { json(&about, &opened.choice) } else { words(&about, &opened.choice) };
     match print(&text) {
-        0 => Ok(u8::from(!about.warnings.is_empty())),
+        0 => Ok(u8::from(args.strict && !about.warnings.is_empty())),
         failed => Ok(failed),
     }
 }

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
+use std::time::Duration;
 
 use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Identity, Kind, Mode, Name, Token};
 use serde::{Deserialize, Serialize};
@@ -110,35 +111,43 @@ impl Stack {
     /// Refuses what could never be granted, because an ancestor that waits for us holds it.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldDeadlock`], naming the ancestor.
-    pub fn check(&self, engine: &str, kind: Kind, name: &Name, mode: Mode) -> Result<(), Error> {
-        let same = |h: &&Held| h.is(engine, kind, name);
-        let refuse = |h: &Held| {
-            let message = format!(
-                "would deadlock: process {} is an ancestor, holds it ({}) and waits; \
-                 leave one of the two lockkeeper calls out",
-                h.pid, h.mode
-            );
-            Err(Error::new(ErrorKind::WouldDeadlock, message).name(name))
+    /// [`ErrorKind::WouldDeadlock`], naming the ancestor. Whoever does not wait meets no deadlock:
+    /// it is not obtained, [`ErrorKind::TimedOut`], as under flock(1).
+    pub fn check(
+        &self,
+        engine: &str,
+        kind: Kind,
+        name: &Name,
+        mode: Mode,
+        patience: Option<Duration>,
+    ) -> Result<(), Error> {
+        let Some(Held { pid, mode, .. }) = self.excludes(engine, kind, name, mode) else {
+            return Ok(());
         };
+        let (kind, message) = if patience.is_some_and(|patience| patience.is_zero()) {
+            let message = format!("not obtained: process {pid}, an ancestor, holds it ({mode})");
+            (ErrorKind::TimedOut, message)
+        } else {
+            let message = format!(
+                "would deadlock: process {pid} is an ancestor, holds it ({mode}) and waits; \
+                 leave one of the two lockkeeper calls out"
+            );
+            (ErrorKind::WouldDeadlock, message)
+        };
+        Err(Error::new(kind, message).name(name))
+    }
+
+    /// What an ancestor holds that excludes what is asked for.
+    fn excludes(&self, engine: &str, kind: Kind, name: &Name, mode: Mode) -> Option<&Held> {
+        let same = |h: &&Held| h.is(engine, kind, name);
         if let Mode::Permits { count, limit } = mode {
             let taken: u32 =
                 self.0.iter().filter(same).map(|h| u32::from(h.permits.unwrap_or(1))).sum();
-            let last = self.0.iter().rfind(same);
-            return match last {
-                Some(held) if taken + u32::from(count) > u32::from(limit) => refuse(held),
-                _ => Ok(()),
-            };
+            let is_full = taken + u32::from(count) > u32::from(limit);
+            return self.0.iter().rfind(same).filter(|_| is_full);
         }
-        match self
-            .0
-            .iter()
-            .filter(same)
-            .find(|h| h.mode().is_none_or(|held| !held.shares_with(mode)))
-        {
-            Some(held) => refuse(held),
-            None => Ok(()),
-        }
+        let excludes = |h: &&Held| h.mode().is_none_or(|held| !held.shares_with(mode));
+        self.0.iter().filter(same).find(excludes)
     }
 
     /// Whether a share is asked for of what an ancestor holds.
@@ -256,7 +265,7 @@ mod tests {
     fn what_an_ancestor_holds_is_refused_only_where_it_excludes() {
         let stack = Stack(vec![held("shared", None), held("permits", Some(3))]);
         let name = Name::new("a").unwrap();
-        let check = |engine: &str, kind, mode| stack.check(engine, kind, &name, mode).is_ok();
+        let check = |engine: &str, kind, mode| stack.check(engine, kind, &name, mode, None).is_ok();
         assert!(!check("file:///d", Kind::Lock, Mode::Exclusive));
         assert!(check("file:///d", Kind::Lock, Mode::Shared));
         assert!(check("file:///other", Kind::Lock, Mode::Exclusive));

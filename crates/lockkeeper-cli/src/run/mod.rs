@@ -147,7 +147,9 @@ impl Asked {
         let kind =
             if matches!(wanted.mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock };
         let canonical = engine::canonical(&choice);
-        stack.check(&canonical, kind, &wanted.name, wanted.mode)?;
+        stack
+            .check(&canonical, kind, &wanted.name, wanted.mode, wanted.patience)
+            .map_err(|error| held_above(error, &wanted, report))?;
         let claim = claim(&wanted, kind, argv.first(), None);
         let beside = stack.shares(&canonical, kind, &wanted.name, wanted.mode);
         Ok(Self {
@@ -311,6 +313,16 @@ pub fn busy(
         None => format!("not obtained{after}: another caller holds it or stands in line"),
     };
     Failure::from(ErrorKind::TimedOut).exit(wanted.conflict_exit_code).message(message)
+}
+
+/// An ancestor holds it, and waits for us.
+pub fn held_above(error: Error, wanted: &Wanted, report: &mut Report) -> Failure {
+    if error.kind() != ErrorKind::TimedOut {
+        return error.into();
+    }
+    report.outcome = "not-obtained";
+    report.why = Some("busy".to_owned());
+    Failure::from(error).exit(wanted.conflict_exit_code)
 }
 
 /// The engine failed.

@@ -6,7 +6,7 @@ use crate::common::lease::Engine;
 use crate::common::{Place, json};
 
 /// What one line shows, the same on every engine: what, arguments after `run a`, code.
-const ROWS: [(&str, &[&str], i32); 17] = [
+const ROWS: [(&str, &[&str], i32); 18] = [
     ("the command's own", &["--", "true"], 0),
     ("the command's own", &["-s", "--", "sh", "-c", "exit 7"], 7),
     ("128+N when signal N killed it", &["--", "sh", "-c", "kill -KILL $$"], 137),
@@ -22,6 +22,7 @@ const ROWS: [(&str, &[&str], i32); 17] = [
     ("no lease lasts so long", &["--ttl", "25h", "--", "true"], 64),
     ("no lease is so short", &["--ttl", "199ms", "--", "true"], 64),
     ("would deadlock", &["--", "sh", "-c", "\"$LK\" run a -- true"], 64),
+    ("held by an ancestor", &["--", "sh", "-c", "\"$LK\" run a -n -- true"], 75),
     ("readers share", &["-s", "--", "sh", "-c", "\"$LK\" run a -s -- true"], 0),
     ("another name inside", &["--", "sh", "-c", "\"$LK\" run b -- sh -c 'exit 9'"], 9),
 ];
