@@ -149,7 +149,7 @@ fn g3_the_first_read_seals_so_that_no_older_write_slips_between_it_and_the_write
     );
     assert_eq!(
         eval(&server, &stock.act(writer, "return redis.call('DECRBY', KEYS[1], ARGV[2])", ["8"])),
-        ["40"]
+        ["1", "40"]
     );
     assert_eq!(eval(&server, &stock.read_shared(reader)), ["0"], "and too old once somebody wrote");
     server.command(&["SET", "{stock}:fence", "somebody's"]);

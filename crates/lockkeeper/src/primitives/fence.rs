@@ -83,16 +83,22 @@ impl RedisFence {
 
     /// Does anything else as an exclusive holder: `act` is Lua that runs when the token is
     /// accepted, with the data's key as `KEYS[1]` and `arguments` from `ARGV[2]` on. The script
-    /// answers what `act` returns, or 0 when a greater token was seen. Redis does not undo a script
-    /// that fails half way: let `act` check before it writes.
+    /// answers an array, as for [`read`](Self::read): 1 and what `act` returns, or 0 alone when a
+    /// greater token was seen. So nothing that `act` returns reads as a refusal. Redis does not
+    /// undo a script that fails half way: let `act` check before it writes.
     ///
     /// ```
     /// # use lockkeeper::Token;
     /// # use lockkeeper::fence::RedisFence;
     /// # let token = Token::raw(7).expect("below 2^63");
-    /// let sell = "return redis.call('DECRBY', KEYS[1], ARGV[2])";
+    /// let sell = "
+    ///     local left = tonumber(redis.call('GET', KEYS[1]) or 0) - tonumber(ARGV[2])
+    ///     if left < 0 then return 'sold out' end
+    ///     redis.call('SET', KEYS[1], left, 'KEEPTTL')
+    ///     return left";
     /// let sold = RedisFence::of("stock/sku-42").act(token, sell, ["2"]);
     /// assert_eq!(sold.arguments.len(), 2);
+    /// // The answer: [1, pieces left], [1, "sold out"], or [0] for a token that is too old.
     /// ```
     pub fn act<A: Into<Vec<u8>>>(
         &self,
@@ -103,8 +109,8 @@ impl RedisFence {
         self.script(
             token,
             "fence_exclusive",
-            "return 0",
-            act,
+            "return {0}",
+            &format!("local function act()\n{act}\nend\nreturn {{1, act()}}"),
             arguments.into_iter().map(Into::into).collect(),
         )
     }

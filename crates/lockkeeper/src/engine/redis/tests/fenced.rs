@@ -85,6 +85,31 @@ async fn both_helpers_for_fenced_data_are_one_layout() {
 }
 
 #[test]
+fn w3_a_refusal_reads_as_nothing_that_a_script_can_answer() {
+    let server = RedisServer::start();
+    server.command(&["SET", "stock", "4"]);
+    let act = |token: Token, act: &str| {
+        let script = crate::primitives::fence::RedisFence::of("stock").act(token, act, ["2"]);
+        let words: Vec<String> =
+            script.words().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        server.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let sell = "local left = tonumber(redis.call('GET', KEYS[1]) or 0) - tonumber(ARGV[2])
+                if left < 0 then return 'sold out' end
+                redis.call('SET', KEYS[1], left, 'KEEPTTL')
+                return left -- the last line of a script may be a comment";
+    assert_eq!(act(token(640), sell), ["1", "2"]);
+    assert_eq!(act(token(639), sell), ["0"], "too late");
+    assert_eq!(act(token(640), sell), ["1", "0"], "the last two");
+    assert_eq!(act(token(640), sell), ["1", "sold out"]);
+    assert_eq!(server.command(&["GET", "stock"]), ["0"]);
+    assert_eq!(act(token(640), "return 0"), ["1", "0"]);
+    assert_eq!(act(token(640), "redis.call('DEL', KEYS[1])"), ["1"], "one that answers nothing");
+    assert_eq!(act(token(639), "redis.call('SET', KEYS[1], '9')"), ["0"]);
+    assert_eq!(server.command(&["EXISTS", "stock"]), ["0"]);
+}
+
+#[test]
 fn keys_whose_runtime_has_ended_say_so_and_do_not_hang() {
     let server = RedisServer::start();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
