@@ -35,8 +35,18 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     let waited = run(&place, &url, &["run", "nightly", "-w", "2s", "--", "true"]);
     assert_eq!(waited.code, 69, "{waited:?}");
     assert!(waited.err.contains("counts in") && waited.err.contains(&at[0]), "{waited:?}");
+    // Without -w it waits for them, and says so.
+    let said = place.path("said");
+    let mut patient = place.lk(["run", "patient", "--", "true"]);
+    patient.env("LOCKKEEPER_URL", &url).stderr(std::fs::File::create(&said).unwrap());
+    let mut patient = Reaped::spawn(&mut patient);
+    until_true("it says for what it waits", || {
+        let said = std::fs::read_to_string(&said).unwrap();
+        said.contains("patient: waiting: ") && said.contains("counts in")
+    });
     // A minute goes by.
     clock.step(Clocks::Wall, Duration::from_secs(61)).unwrap();
+    assert_eq!(patient.wait(), 0, "{}", place.read("said"));
     let ran = run(&place, &url, &["run", "nightly", "-w", "120s", "--", "true"]);
     assert_eq!(ran.code, 0, "whoever waits gets it once they count: {ran:?}");
 

@@ -255,7 +255,7 @@ impl Guardian {
             }
             while wanted && let Some(message) = self.hear() {
                 if message == WHY {
-                    self.tell(&Tell::Why(None));
+                    self.tell(&Tell::Why(self.noted.with(|note| note.trying.clone())));
                 }
             }
             let left = until.map(|until| until.saturating_sub(moment()));

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 
 use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::{Kind, Name, Ticks};
+use lockkeeper::{Error, Kind, Name, Ticks};
 use nix::sys::eventfd::EventFd;
 
-use super::wire::Tell;
+use super::wire::{ErrorWord, Tell};
 use crate::text::millis;
 use crate::under::Caution;
 
@@ -31,6 +31,8 @@ pub(super) struct Noted {
 pub(super) struct Note {
     /// How we stand in line, until it was told.
     pub(super) news: Vec<Tell>,
+    /// What the last try to connect came to, while the engine is being opened.
+    pub(super) trying: Option<ErrorWord>,
     pub(super) hold: Option<String>,
     pub(super) token: Option<u64>,
 }
@@ -69,5 +71,9 @@ impl Observer for Noted {
             _ => return,
         }
         Arc::clone(&self.bell).wake();
+    }
+
+    fn trying(&self, why: &Error) {
+        self.with(|note| note.trying = Some(why.into()));
     }
 }

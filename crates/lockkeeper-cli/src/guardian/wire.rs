@@ -276,6 +276,7 @@ pub struct ErrorWord {
     engine: Option<String>,
     temporary: bool,
     holder: Option<HolderWord>,
+    retry_after_ms: Option<u64>,
 }
 
 impl From<&Error> for ErrorWord {
@@ -286,6 +287,7 @@ impl From<&Error> for ErrorWord {
             engine: e.engine_name().map(str::to_owned),
             temporary: e.is_temporary(),
             holder: e.holder().map(Into::into),
+            retry_after_ms: e.retry_after().map(crate::text::millis),
         }
     }
 }
@@ -299,6 +301,10 @@ impl From<ErrorWord> for Error {
             .unwrap_or(ErrorKind::Unknown);
         let error =
             Self::new(kind, w.message).temporary(w.temporary).held_by(w.holder.map(Into::into));
+        let error = match w.retry_after_ms {
+            Some(ms) => error.with_retry_after(Duration::from_millis(ms)),
+            None => error,
+        };
         match Registration::all()
             .into_iter()
             .map(|e| e.engine)

@@ -63,7 +63,7 @@ impl Ask<'_> {
         let until = self.patience.map(|p| self.since + p);
         let mut pause = Duration::from_millis(50);
         let mut before = None;
-        let give_up = until
+        let mut give_up = until
             .map(|until| until.max(self.since + ONCE))
             .or(self.reach.map(|reach| self.since + reach));
         loop {
@@ -71,6 +71,9 @@ impl Ask<'_> {
                 Ok(obtained) => return obtained,
                 Err(error) => error,
             };
+            if !self.is_at_once() && waits_out(self.patience, &error, &mut give_up) {
+                words.not_yet(&error);
+            }
             // Only what may come by itself is waited for; with -n it is tried once.
             let left = until.or(give_up).map(|end| end.saturating_sub(moment()));
             let too_late = left.is_some_and(|left| left <= LAST);
@@ -89,6 +92,10 @@ impl Ask<'_> {
         }
     }
 
+    fn is_at_once(&self) -> bool {
+        self.patience.is_some_and(|patience| patience.is_zero())
+    }
+
     fn once(
         &self,
         [until, give_up]: [Option<Moment>; 2],
@@ -97,7 +104,7 @@ impl Ask<'_> {
         words: &mut Words,
     ) -> Result<Obtained, Error> {
         let taker = (self.open)()?;
-        let at_once = self.patience.is_some_and(|p| p.is_zero());
+        let at_once = self.is_at_once();
         let line = if at_once { Line::Try } else { Line::Join };
         let asking = Asking {
             claim: self.claim,
@@ -114,14 +121,103 @@ impl Ask<'_> {
             Begun::Now(got) => Ok(got.into()),
             // Who does not wait for the lock still waits for the engine's one answer.
             Begun::Waiting(waiting) if at_once => {
-                wait(waiting, [None, None], before, false, signals, words)
+                self.wait(waiting, [None, None], before, false, signals, words)
             }
             Begun::Waiting(waiting) => {
                 let in_vain = self.beside && until.is_none();
-                wait(waiting, [until, give_up], before, in_vain, signals, words)
+                self.wait(waiting, [until, give_up], before, in_vain, signals, words)
             }
         }
     }
+
+    /// Waits for an answer: in line until the first instant, for an engine that says nothing until
+    /// the second. `before` is what the try before this one came to. `in_vain`: whoever is before us in
+    /// line waits for an ancestor of ours, and that one waits for us.
+    fn wait(
+        &self,
+        mut waiting: Box<dyn Waiting>,
+        [until, mut give_up]: [Option<Moment>; 2],
+        before: Option<&Error>,
+        in_vain: bool,
+        signals: &Signals,
+        words: &mut Words,
+    ) -> Result<Obtained, Error> {
+        let mut in_line = false;
+        // Whoever does not wait is not told for what.
+        let mut ask_why = (!self.is_at_once()).then(|| moment() + ONCE);
+        loop {
+            let stage = waiting.stage();
+            if stage == Stage::Over {
+                tell_news(&mut *waiting, words);
+                let got = waiting.finish().map(Into::into).inspect_err(|_| words.wait_ends());
+                // Whoever stood in line has waited for a server that is away; asking anew would
+                // wait twice.
+                return if in_line { Ok(got.unwrap_or_else(Obtained::Failed)) } else { got };
+            }
+            if stage == Stage::InLine && in_vain {
+                let message = "would deadlock: somebody who waits for it is before us, waits for a \
+                               process above us, and that one for us; \
+                               leave one of the two lockkeeper calls out";
+                return Err(Error::new(ErrorKind::WouldDeadlock, message));
+            }
+            if stage == Stage::InLine && !std::mem::replace(&mut in_line, true) {
+                words.wait_begins(|| waiting.place());
+            }
+            tell_news(&mut *waiting, words);
+            if let Some(came) = signals.ending() {
+                words.wait_ends();
+                return Ok(Obtained::Interrupted(came));
+            }
+            let (now, end) = (moment(), if in_line { until } else { give_up });
+            if end.is_some_and(|end| now >= end) {
+                if !in_line || !waiting.is_reached() {
+                    let why = waiting.why();
+                    // The answer may have come in the meantime.
+                    if waiting.stage() == Stage::Over {
+                        continue;
+                    }
+                    let passes = |why: &Error| waits_out(self.patience, why, &mut give_up);
+                    if !in_line && until.is_none() && why.as_ref().is_some_and(passes) {
+                        continue;
+                    }
+                    words.wait_ends();
+                    // A try that the end of the time cut off may not know why; the one before it
+                    // did.
+                    return Err(why.or(before.cloned()).unwrap_or_else(|| words.no_answer()));
+                }
+                let holder = waiting.place().holder;
+                words.wait_ends();
+                return Ok(Obtained::Busy(holder));
+            }
+            if in_line {
+                words.still_waiting(|| waiting.place());
+            } else if ask_why.take_if(|at| now >= *at).is_some() {
+                match waiting.why() {
+                    Some(why) if waits_out(self.patience, &why, &mut give_up) => {
+                        words.not_yet(&why);
+                    }
+                    // It may be known later.
+                    _ => ask_why = Some(moment() + ONCE),
+                }
+            }
+            // Asking who holds it may have brought the answer.
+            if waiting.stage() == Stage::Over {
+                continue;
+            }
+            let said = if in_line { words.next() } else { ask_why };
+            let next = [end, said].into_iter().flatten().min();
+            rest(signals, Some(waiting.news()), next);
+        }
+    }
+}
+
+/// Whether it is known when asking can succeed. Without a time of the user's own that is waited for.
+fn waits_out(patience: Option<Duration>, why: &Error, give_up: &mut Option<Moment>) -> bool {
+    let Some(after) = why.retry_after() else { return false };
+    if patience.is_none() {
+        *give_up = give_up.map(|at| at.max(moment() + after + ONCE));
+    }
+    true
 }
 
 impl From<Got> for Obtained {
@@ -130,69 +226,6 @@ impl From<Got> for Obtained {
             Got::Held(holding) => Self::Held(holding),
             Got::Busy(holder) => Self::Busy(holder),
         }
-    }
-}
-
-/// Waits for an answer: in line until the first instant, for an engine that says nothing until the
-/// second. `before` is what the try before this one came to. `in_vain`: whoever is before us in
-/// line waits for an ancestor of ours, and that one waits for us.
-fn wait(
-    mut waiting: Box<dyn Waiting>,
-    [until, give_up]: [Option<Moment>; 2],
-    before: Option<&Error>,
-    in_vain: bool,
-    signals: &Signals,
-    words: &mut Words,
-) -> Result<Obtained, Error> {
-    let mut in_line = false;
-    loop {
-        let stage = waiting.stage();
-        if stage == Stage::Over {
-            tell_news(&mut *waiting, words);
-            let got = waiting.finish().map(Into::into).inspect_err(|_| words.wait_ends());
-            // Whoever stood in line has waited for a server that is away; asking anew would wait
-            // twice.
-            return if in_line { Ok(got.unwrap_or_else(Obtained::Failed)) } else { got };
-        }
-        if stage == Stage::InLine && in_vain {
-            let message = "would deadlock: somebody who waits for it is before us, waits for a \
-                           process above us, and that one for us; \
-                           leave one of the two lockkeeper calls out";
-            return Err(Error::new(ErrorKind::WouldDeadlock, message));
-        }
-        if stage == Stage::InLine && !std::mem::replace(&mut in_line, true) {
-            words.wait_begins(|| waiting.place());
-        }
-        tell_news(&mut *waiting, words);
-        if let Some(came) = signals.ending() {
-            words.wait_ends();
-            return Ok(Obtained::Interrupted(came));
-        }
-        let (now, end) = (moment(), if in_line { until } else { give_up });
-        if end.is_some_and(|end| now >= end) {
-            if !in_line || !waiting.is_reached() {
-                let why = waiting.why();
-                // The answer may have come in the meantime.
-                if waiting.stage() == Stage::Over {
-                    continue;
-                }
-                words.wait_ends();
-                // A try that the end of the time cut off may not know why; the one before it did.
-                return Err(why.or(before.cloned()).unwrap_or_else(|| words.no_answer()));
-            }
-            let holder = waiting.place().holder;
-            words.wait_ends();
-            return Ok(Obtained::Busy(holder));
-        }
-        if in_line {
-            words.still_waiting(|| waiting.place());
-        }
-        // Asking who holds it may have brought the answer.
-        if waiting.stage() == Stage::Over {
-            continue;
-        }
-        let next = [end, words.next().filter(|_| in_line)].into_iter().flatten().min();
-        rest(signals, Some(waiting.news()), next);
     }
 }
 
@@ -210,4 +243,27 @@ fn rest(signals: &Signals, news: Option<BorrowedFd<'_>>, until: Option<Moment>) 
     let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
     fds.extend(news.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
     _ = poll(&mut fds, timeout(until.map(|at| at.saturating_sub(moment()))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w1_what_passes_at_a_known_time_is_waited_for_unless_the_user_says_how_long() {
+        let now = moment();
+        let unknown = Error::new(ErrorKind::Unreachable, "nobody answers");
+        let known = unknown.clone().with_retry_after(Duration::from_secs(48));
+        let gives_up = |patience, error: &Error| {
+            let mut give_up = Some(now + REACH);
+            (waits_out(patience, error, &mut give_up), give_up.unwrap() - now)
+        };
+        assert_eq!(gives_up(None, &unknown), (false, REACH));
+        let (waits, until) = gives_up(None, &known);
+        assert!(waits && until > Duration::from_secs(48), "{until:?}");
+        let own = Some(Duration::from_secs(5));
+        assert_eq!(gives_up(own, &known), (true, REACH), "it is told, and no more");
+        let mut for_ever = None;
+        assert!(waits_out(None, &known, &mut for_ever) && for_ever.is_none());
+    }
 }

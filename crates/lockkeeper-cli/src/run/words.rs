@@ -49,6 +49,7 @@ pub struct Words {
     /// Whether a line stands on the terminal that is to be overwritten.
     live: bool,
     told: bool,
+    not_yet: bool,
     next: Option<Moment>,
     on_terminal: bool,
     /// What was said last of what everybody should know.
@@ -68,6 +69,7 @@ impl Words {
             json,
             live: false,
             told: false,
+            not_yet: false,
             next: None,
             on_terminal: false,
             cautions: Vec::new(),
@@ -177,6 +179,20 @@ impl Words {
             self.next = None;
             self.say(&text);
         }
+    }
+
+    /// Asking cannot succeed yet, and when it can is known: said once, as each try hears of it.
+    pub fn not_yet(&mut self, why: &Error) {
+        if std::mem::replace(&mut self.not_yet, true) {
+            return;
+        }
+        self.told = true;
+        if self.tells_all() {
+            let (name, server, why) = (&self.name, &self.server, why.message());
+            return self.event(&Event::Unreachable { name, server, why });
+        }
+        let text = format!("{}: waiting: {}", shown(&self.name), shown(why.message()));
+        self.note(&text);
     }
 
     /// The server is silent while we wait, or answers again.

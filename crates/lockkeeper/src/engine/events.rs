@@ -66,6 +66,12 @@ pub enum Event {
         /// Up or down.
         up: bool,
     },
+    /// While [`Engine::open`](super::Engine::open) goes on: what the last try to connect came to.
+    /// Whoever gives up before it ends is told that.
+    Trying {
+        /// Why there is no connection yet.
+        why: Error,
+    },
     /// It is not certain any more how these claims stand: their part of the store was out of reach,
     /// or another server keeps it now. Holds are renewed, places are asked about.
     Doubtful {

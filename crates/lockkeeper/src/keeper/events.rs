@@ -284,6 +284,7 @@ impl Keeper {
                     self.recheck_all();
                 }
             }
+            Event::Trying { why } => self.observe_trying(why),
             Event::Doubtful { claims } => {
                 tracing::debug!(engine = self.facts.engine, claims = claims.len(), "in doubt");
                 self.renew_some(claims);

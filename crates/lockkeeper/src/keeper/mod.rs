@@ -350,15 +350,23 @@ impl Keeper {
         crate::observe::metrics::seen(self.facts.engine, &what);
     }
 
+    /// Tells it that opening the engine goes on.
+    pub(crate) fn observe_trying(&self, why: &Error) {
+        if let Some(observer) = &self.settings.observer {
+            self.bear(|| observer.trying(why));
+        }
+    }
+
     fn tell(&self, observer: &Arc<dyn Observer>, kind: Kind, name: &Name, what: &Seen) {
         let at = self.clock.now();
-        let told = catch_unwind(AssertUnwindSafe(|| observer.seen(at, kind, name, what)));
-        if told.is_err() {
-            tracing::error!(
-                engine = self.facts.engine,
-                %name,
-                "the observer panicked; the lock goes on without it"
-            );
+        self.bear(|| observer.seen(at, kind, name, what));
+    }
+
+    /// Runs what an observer does, whatever that is.
+    fn bear(&self, observe: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(observe)).is_err() {
+            let engine = self.facts.engine;
+            tracing::error!(engine, "the observer panicked; the lock goes on without it");
         }
     }
 

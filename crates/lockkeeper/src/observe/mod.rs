@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::words::claim::{Holder, Mode};
 use crate::words::clock::Ticks;
+use crate::words::error::Error;
 use crate::words::guarantee::Warning;
 use crate::words::id::{ClaimId, HoldId};
 use crate::words::lost::Lost;
@@ -183,4 +184,8 @@ pub enum Seen {
 pub trait Observer: Send + Sync + 'static {
     /// One thing happened to this name at this time of the keeper's clock.
     fn seen(&self, at: Ticks, kind: Kind, name: &Name, what: &Seen);
+
+    /// The engine is being opened, and one try to connect came to this. The last one is the reason
+    /// for a caller that gives up before opening ends.
+    fn trying(&self, _why: &Error) {}
 }

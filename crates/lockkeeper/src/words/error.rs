@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::words::claim::{Entry, Holder};
 use crate::words::name::Name;
@@ -122,6 +123,7 @@ struct Inner {
     partial: Option<Arc<[Entry]>>,
     temporary: bool,
     no_room: bool,
+    retry_after: Option<Duration>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -142,6 +144,7 @@ impl Error {
             partial: None,
             temporary,
             no_room: false,
+            retry_after: None,
             source: None,
         }))
     }
@@ -192,6 +195,12 @@ impl Error {
     #[must_use]
     pub fn temporary(self, temporary: bool) -> Self {
         self.with(|e| e.temporary = temporary)
+    }
+
+    /// Says when the same call can succeed, where that is known.
+    #[must_use]
+    pub fn with_retry_after(self, time: Duration) -> Self {
+        self.with(|e| e.retry_after = Some(time))
     }
 
     /// The server takes no more clients, or no writes, and will again: a refusal that is waited for
@@ -264,6 +273,22 @@ impl Error {
         self.0.name.as_ref()
     }
 
+    /// How long after this error the same call can succeed, where that is known: the members of a
+    /// quorum that have just started count from then on.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lockkeeper::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Unreachable, "the members count in 48s");
+    /// assert_eq!(error.retry_after(), None);
+    /// let known = error.with_retry_after(Duration::from_secs(48));
+    /// assert_eq!(known.retry_after(), Some(Duration::from_secs(48)));
+    /// ```
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
     /// Whether the same call can succeed later without anybody changing anything.
     pub fn is_temporary(&self) -> bool {
         self.0.temporary
@@ -272,26 +297,28 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(name) = &self.0.name {
-            write!(f, "{}: ", name.as_str().escape_debug())?;
+        match (&self.0.name, self.0.engine) {
+            (Some(name), Some(engine)) => {
+                write!(f, "{} ({engine}): ", name.as_str().escape_debug())?;
+            }
+            (Some(name), None) => write!(f, "{}: ", name.as_str().escape_debug())?,
+            (None, Some(engine)) => write!(f, "{engine}: ")?,
+            (None, None) => {}
         }
-        f.write_str(&self.0.message)?;
-        if let Some(engine) = self.0.engine {
-            write!(f, " ({engine})")?;
-        }
-        Ok(())
+        f.write_str(&self.0.message)
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.0.kind)
-            .field("message", &self.0.message)
-            .field("engine", &self.0.engine)
-            .field("name", &self.0.name)
-            .field("source", &self.0.source)
-            .finish_non_exhaustive()
+        // What a `main` that returns it prints, and a test that unwraps it: for people.
+        write!(f, "{:?}: {self}", self.0.kind)?;
+        let mut cause = StdError::source(self);
+        while let Some(error) = cause {
+            write!(f, "; caused by: {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
@@ -303,3 +330,26 @@ impl StdError for Error {
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q6_debug_reads_as_display_with_the_kind_and_the_causes() {
+        let cause = std::io::Error::other("the socket is closed");
+        let error = Error::new(ErrorKind::Unreachable, "nobody answers: look at the server")
+            .name(&Name::new("stock").unwrap())
+            .engine("redis")
+            .caused_by(cause);
+        assert_eq!(error.to_string(), "stock (redis): nobody answers: look at the server");
+        assert_eq!(
+            format!("{error:?}"),
+            "Unreachable: stock (redis): nobody answers: look at the server; caused by: the \
+             socket is closed"
+        );
+        let bare = Error::new(ErrorKind::Closed, "it is closed");
+        assert_eq!(format!("{bare} {bare:?}"), "it is closed Closed: it is closed");
+        assert_eq!(bare.engine("file").to_string(), "file: it is closed");
+    }
+}

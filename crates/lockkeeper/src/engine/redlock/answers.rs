@@ -10,7 +10,6 @@ use super::plain::Seen;
 use super::recipe::{Event as Step, Outcome, Said, Verb};
 use super::wire::{Heard, Member};
 use super::{Quorum, first};
-use crate::words::error::{Error, ErrorKind};
 use crate::words::id::ClaimId;
 
 impl Quorum {
@@ -38,8 +37,7 @@ impl Quorum {
                 if let Said::Yes { counts: false, .. } = heard.said {
                     let now = self.steady.now();
                     entry.stranger |= self.can_admit(member, now);
-                    let why = self.not_counting(member, now);
-                    let why = why.map(|text| Error::new(ErrorKind::Unreachable, text));
+                    let why = self.not_yet(member, now);
                     entry.errors.extend(why.map(|error| (member, error)));
                 }
                 if self.options.plain.is_some()

@@ -55,7 +55,14 @@ pub(super) fn too_few(options: &RedlockOptions, errors: &[(usize, Error)]) -> Er
         each_once(&said)
     );
     // One that refuses us will refuse again; unreachable ones may come back.
-    of_whole(decides(members, majority, &said), text)
+    let error = of_whole(decides(members, majority, &said), text);
+    let missing = majority.saturating_sub(members.saturating_sub(errors.len()));
+    let mut known: Vec<Duration> = said.iter().filter_map(|(_, e)| e.retry_after()).collect();
+    known.sort_unstable();
+    match missing.checked_sub(1).and_then(|last| known.get(last)) {
+        Some(time) => error.with_retry_after(*time),
+        None => error,
+    }
 }
 
 /// Whether so many refuse that the others are no majority of all.
@@ -89,11 +96,31 @@ impl Quorum {
             return Some(why);
         }
         let at = &member.options.address;
-        if let Some(text) = self.not_counting(nth, now) {
-            return Some(Error::new(ErrorKind::Unreachable, text));
+        if let Some(error) = self.not_yet(nth, now) {
+            return Some(error);
         }
         let text = format!("Redis at {at} did not answer within {waited:?}");
         Some(Error::new(ErrorKind::Unreachable, text))
+    }
+
+    /// That a member that can be reached does not count yet, and when it does, where that is known.
+    pub(super) fn not_yet(&self, nth: usize, now: Ticks) -> Option<Error> {
+        let error = Error::new(ErrorKind::Unreachable, self.not_counting(nth, now)?);
+        Some(match self.counts_in(nth, now) {
+            Some(time) => error.with_retry_after(time),
+            None => error,
+        })
+    }
+
+    /// Until when a member that can be reached does not count, where that is known.
+    fn counts_in(&self, nth: usize, now: Ticks) -> Option<Duration> {
+        let member = self.members.get(nth)?;
+        let counts_at = if member.options.marker.is_none() {
+            member.counts_at(self.options.wait)?
+        } else {
+            member.clean().filter(|_| member.is_stranger())?.at
+        };
+        (counts_at > now).then(|| counts_at.since(now))
     }
 
     /// Why a member that can be reached does not count yet, and until when.

@@ -69,6 +69,9 @@ use crate::words::id::{ClaimId, HoldId, LeaseId};
 use crate::words::lost::Lost;
 use crate::words::name::{Kind, Name};
 
+/// How long the reason is waited for why no server took us in time.
+const REASON: Duration = Duration::from_millis(50);
+
 /// The engine; does nothing until it is opened.
 pub(crate) struct ZooKeeper {
     options: Arc<Options>,
@@ -263,7 +266,9 @@ impl Engine for ZooKeeper {
             context.spawner.spawn(driver);
             let overdue = shared.clone();
             context.spawner.spawn(async move { overdue.patience.watch().await });
-            let result = match tokio::time::timeout(shared.options.connect_timeout, opened).await {
+            // A server that does not answer in its own time says why, which is worth a moment.
+            let within = shared.options.connect_timeout + REASON;
+            let result = match tokio::time::timeout(within, opened).await {
                 Ok(Ok(result)) => result,
                 _ => Err(shared.lock().unanswered()),
             };

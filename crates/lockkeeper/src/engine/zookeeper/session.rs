@@ -381,6 +381,10 @@ async fn connect(
                 state.refused = Some(error);
                 return None;
             }
+            if first {
+                let why = state.unanswered();
+                state.outbox.events.push(Event::Trying { why });
+            }
         }
         round.owed = round.pause();
         if let Some(more) = more_auth {

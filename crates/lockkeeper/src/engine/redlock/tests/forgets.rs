@@ -53,6 +53,8 @@ fn a_second_client_waits(option: &str, step: Duration) {
         assert!(!matches!(attempt, Attempt::Granted(_)), "BROKEN LOCK: two hold it");
         let Attempt::Unknown(error) = attempt else { panic!("{attempt:?}") };
         assert!(error.message().contains("counts in"), "{error}");
+        let after = error.retry_after().expect("it is known when a majority counts");
+        assert!(!after.is_zero() && after <= Duration::from_secs(60), "{after:?}");
     }
     quorum.pass(Duration::from_secs(61));
     // Whoever comes now is told how long ago they were met.
