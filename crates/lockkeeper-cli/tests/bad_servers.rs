@@ -66,6 +66,34 @@ fn w1_a_wait_that_ends_without_any_answer_names_the_server() {
 }
 
 #[test]
+fn w1_a_wait_that_ends_while_the_first_connection_is_tried_gives_the_last_reason() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let place = Place::new();
+    for url in [format!("zk://{nobody}"), format!("redis://{nobody}")] {
+        for args in [&["run", "a", "-w", "2s"][..], &["acquire", "a", "-w", "2s"]] {
+            let command: &[&str] = if args[0] == "run" { &["--", "true"] } else { &[] };
+            let ran = finish(&mut place.lk([args, &["--url", &url], command].concat()));
+            assert_eq!((ran.code, ran.err.lines().count()), (69, 1), "{ran:?}");
+            assert!(ran.err.contains(&nobody.to_string()), "{ran:?}");
+            assert!(ran.err.contains("Connection refused"), "the reason: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn w2_a_redis_server_behind_a_zookeeper_url_is_named_with_the_url_to_use() {
+    let server = RedisServer::start();
+    let (at, place) = (format!("127.0.0.1:{}", server.port()), Place::new());
+    let says = format!("what answers at {at} is a Redis server: use redis://{at}");
+    refused(&format!("zk://{at}"), "a", 64, &[&says]);
+    let locked = RedisServer::start_with(&["--requirepass", "s3same"]);
+    refused(&format!("zk://127.0.0.1:{}", locked.port()), "a", 64, &["is a Redis server"]);
+    let url = format!("zk://{at}");
+    let waits = finish(&mut place.lk(["run", "a", "-w", "60s", "--url", &url, "--", "true"]));
+    assert!(waits.code == 64 && waits.err.contains(&says), "no waiting helps: {waits:?}");
+}
+
+#[test]
 fn a_right_that_a_user_lacks_is_named_and_ends_with_69() {
     let server = RedisServer::start();
     let keys = ["~lockkeeper:*", "&lockkeeper:*", "+@all"];

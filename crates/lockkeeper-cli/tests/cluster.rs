@@ -93,6 +93,11 @@ fn ls_prints_what_the_other_nodes_have_and_names_the_one_that_is_away() {
 #[test]
 fn a_cluster_url_that_cannot_be_right_is_one_line_that_says_what_to_write() {
     let place = Place::new();
+    let nobody = "redis+cluster://127.0.0.1:1,127.0.0.1:2";
+    let away = run(&place, nobody, &["run", "-n", "a", "--", "true"]);
+    assert_eq!(away.code, 69, "{away:?}");
+    assert_eq!(away.err.matches("Connection refused").count(), 1, "said once: {away:?}");
+    assert!(away.err.contains("the same at 127.0.0.1:"), "{away:?}");
     let server = RedisServer::start();
     let plain = format!("127.0.0.1:{}", server.port());
     for (url, says) in [

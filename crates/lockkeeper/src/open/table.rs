@@ -108,6 +108,28 @@ pub(crate) fn register(registration: Registration) -> Result<()> {
     Ok(())
 }
 
+/// What to do where a URL of another scheme is right: to write it, or to get a build that has it.
+#[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+pub(crate) fn scheme_hint(scheme: &str, url: &str) -> String {
+    match find(scheme) {
+        Ok(_) => format!("use {url}"),
+        Err(error) => format!("{} and use {url}", error.message()),
+    }
+}
+
+/// The scheme of what is called otherwise elsewhere.
+fn known_as(scheme: &str) -> Option<&'static str> {
+    Some(match scheme {
+        "zookeeper" | "zks" => "zk",
+        "pg" | "psql" | "postgre" => "postgres",
+        "valkey" => "redis",
+        "valkeys" => "rediss",
+        "sentinel" | "redis-sentinel" | "redis+sentinels" => "redis+sentinel",
+        "cluster" | "redis-cluster" => "redis+cluster",
+        _ => return None,
+    })
+}
+
 /// Why a scheme has no engine here.
 fn missing(scheme: &str, schemes: &[&str]) -> String {
     if let Some((_, from)) = SCHEMES.iter().find(|(known, _)| known.contains(&scheme)) {
@@ -252,6 +274,30 @@ mod tests {
             missing("memroy", &["memory"]),
             "memroy: is not an engine: did you mean memory? The schemes are memory"
         );
+        for (other, schemes, meant) in [
+            ("zookeeper", &["memory", "zk"][..], Some("zk")),
+            ("pg", &["postgres"], Some("postgres")),
+            ("valkey", &["redis"], Some("redis")),
+            ("zookeeper", &["memory"], None),
+        ] {
+            let told = missing(other, schemes);
+            let names = meant.map_or_else(String::new, |meant| format!("did you mean {meant}?"));
+            assert_eq!(told.contains("did you mean"), meant.is_some(), "{told}");
+            assert!(told.contains(&names), "{told}");
+        }
+    }
+
+    #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+    #[test]
+    fn n6_a_hint_names_a_scheme_of_this_build_or_how_to_get_one_that_has_it() {
+        for (schemes, from) in SCHEMES {
+            let hint = scheme_hint(schemes[0], "URL");
+            if find(schemes[0]).is_ok() {
+                assert_eq!(hint, "use URL");
+            } else {
+                assert!(hint.contains(from) && hint.ends_with(" and use URL"), "{hint}");
+            }
+        }
     }
 
     /// What an engine says of something that it does not have.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::map::is_final;
-use crate::engine::redis::errors as server_errors;
+use crate::engine::redis::errors::{self as server_errors, each_once};
 use crate::engine::redis::options::Address;
 use crate::words::error::{Error, ErrorKind};
 
@@ -70,8 +70,8 @@ pub(super) fn no_slots(at: &Address) -> Error {
     Error::new(ErrorKind::Unreachable, text).temporary(true)
 }
 
-/// None of those that the URL names has told.
-pub(super) fn none(mut errors: Vec<Error>) -> Error {
+/// None of those that the URL names has told. What several say alike is said once.
+pub(super) fn none(mut errors: Vec<Error>, named: &[Address]) -> Error {
     if let Some(at) = errors.iter().position(is_final) {
         return errors.swap_remove(at);
     }
@@ -80,7 +80,13 @@ pub(super) fn none(mut errors: Vec<Error>) -> Error {
     {
         return error;
     }
-    let each: Vec<&str> = errors.iter().map(Error::message).collect();
-    let text = format!("no node that the URL names can be asked: {}", each.join("; "));
+    let of = |error: &Error| {
+        let is_in = |at: &&Address| error.message().contains(&at.to_string());
+        // Of `h:70` and `h:7001` the longer one is meant.
+        let at = named.iter().filter(is_in).max_by_key(|at| at.to_string().len());
+        Some((at.or_else(|| named.first())?.clone(), error.clone()))
+    };
+    let said: Vec<(Address, Error)> = errors.iter().filter_map(of).collect();
+    let text = format!("no node that the URL names can be asked: {}", each_once(&said));
     server_errors::refused_by_one(&errors, text)
 }

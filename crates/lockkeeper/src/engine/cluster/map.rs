@@ -68,7 +68,7 @@ impl Map {
                 self.learn(told);
                 Ok(())
             }
-            Err(errors) => Err(errors::none(errors)),
+            Err(errors) => Err(errors::none(errors, &self.options.named)),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::options::{Address, Layout, RedisOptions};
 use super::pipe::Broken;
 use super::script::{Call, Which};
+use crate::open::table::scheme_hint;
 use crate::words::error::{Error, ErrorKind};
 use crate::words::guarantee::Warning;
 
@@ -34,7 +35,8 @@ pub(in crate::engine) fn broken(options: &RedisOptions, broken: &Broken) -> Erro
             Error::new(ErrorKind::Unreachable, format!("Redis at {at} cannot be reached: {why}"))
         }
         Broken::Unacknowledged(why) => {
-            let text = format!("Redis at {at} did it, and it does not count: {why}");
+            let text =
+                format!("the write on Redis at {at} does not count: {why}; look at its replicas");
             Error::new(ErrorKind::Unreachable, text).temporary(true)
         }
         Broken::Unknown(why) => Error::new(
@@ -340,12 +342,36 @@ pub(in crate::engine) fn of_our_script(text: &str) -> Error {
     }
 }
 
+/// What each of several servers said, in one line. What several say alike is said once.
+#[cfg(any(feature = "sentinel", feature = "redlock", feature = "cluster"))]
+pub(in crate::engine) fn each_once(said: &[(Address, Error)]) -> String {
+    /// In place of an address; no message has it.
+    const HERE: &str = "\0";
+    let mut groups: Vec<(String, Vec<(String, &str)>)> = Vec::new();
+    for (at, error) in said {
+        let (at, message) = (at.to_string(), error.message());
+        let alike = message.replacen(&at, HERE, 1);
+        match groups.iter_mut().find(|(known, _)| *known == alike) {
+            Some((_, those)) => those.push((at, message)),
+            None => groups.push((alike, vec![(at, message)])),
+        }
+    }
+    let told = groups.iter().map(|(_, those)| {
+        let more: Vec<&str> = those.iter().skip(1).map(|(at, _)| at.as_str()).collect();
+        let first = those.first().map(|(_, message)| *message).unwrap_or_default();
+        match more.as_slice() {
+            [] => first.to_owned(),
+            more => format!("{first}; the same at {}", more.join(", ")),
+        }
+    });
+    told.collect::<Vec<_>>().join("; ")
+}
+
 /// The URL to use for a node of a cluster.
 pub(in crate::engine) fn cluster(at: &Address) -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        format!("the server at {at} is a node of a Redis Cluster: use redis+cluster://{at}"),
-    )
+    let hint = scheme_hint("redis+cluster", &format!("redis+cluster://{at}"));
+    let text = format!("the server at {at} is a node of a Redis Cluster: {hint}");
+    Error::new(ErrorKind::InvalidArgument, text)
 }
 
 /// A server that listens where a node of the cluster was.
@@ -370,13 +396,9 @@ pub(in crate::engine) fn another_node(at: &Address) -> Error {
 
 /// The URL to use for a sentinel.
 pub(in crate::engine) fn sentinel(at: &Address) -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        format!(
-            "the server at {at} is a Sentinel: use redis+sentinel://{at}/SERVICE with the \
-             service's name"
-        ),
-    )
+    let hint = scheme_hint("redis+sentinel", &format!("redis+sentinel://{at}/SERVICE"));
+    let text = format!("the server at {at} is a Sentinel: {hint} with the service's name");
+    Error::new(ErrorKind::InvalidArgument, text)
 }
 
 /// What came back is nothing that our script says.

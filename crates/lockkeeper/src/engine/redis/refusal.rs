@@ -7,6 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub(in crate::engine) use super::errors::each_once;
 use super::options::Address;
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind};
@@ -89,30 +90,6 @@ impl Refusal {
             state.why = None;
         }
     }
-}
-
-/// What each of several servers said, in one line. What several say alike is said once.
-pub(in crate::engine) fn each_once(said: &[(Address, Error)]) -> String {
-    /// In place of an address; no message has it.
-    const HERE: &str = "\0";
-    let mut groups: Vec<(String, Vec<(String, &str)>)> = Vec::new();
-    for (at, error) in said {
-        let (at, message) = (at.to_string(), error.message());
-        let alike = message.replacen(&at, HERE, 1);
-        match groups.iter_mut().find(|(known, _)| *known == alike) {
-            Some((_, those)) => those.push((at, message)),
-            None => groups.push((alike, vec![(at, message)])),
-        }
-    }
-    let told = groups.iter().map(|(_, those)| {
-        let more: Vec<&str> = those.iter().skip(1).map(|(at, _)| at.as_str()).collect();
-        let first = those.first().map(|(_, message)| *message).unwrap_or_default();
-        match more.as_slice() {
-            [] => first.to_owned(),
-            more => format!("{first}; the same at {}", more.join(", ")),
-        }
-    });
-    told.collect::<Vec<_>>().join("; ")
 }
 
 /// The error of which the whole takes its kind, where so many servers were asked and a majority is

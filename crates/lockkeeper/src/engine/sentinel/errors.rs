@@ -4,6 +4,8 @@ use super::options::SentinelOptions;
 use super::wire::Said;
 use crate::engine::redis::options::Address;
 use crate::engine::redis::refusal::{decides, each_once, of_whole};
+use crate::open::table::scheme_hint;
+use crate::words::duration::spoken;
 use crate::words::error::{Error, ErrorKind};
 
 fn invalid(text: String) -> Error {
@@ -20,9 +22,10 @@ pub(super) fn away(at: &Address, why: impl std::fmt::Display) -> Error {
 pub(super) fn no_sentinel(at: &Address, mode: &str) -> Error {
     let node = if mode == "cluster" { "a node of a Redis Cluster" } else { "a Redis server" };
     let scheme = if mode == "cluster" { "redis+cluster" } else { "redis" };
+    let hint = scheme_hint(scheme, &format!("{scheme}://{at}"));
     invalid(format!(
-        "{at} is {node} and no Sentinel: use {scheme}://{at}, or name the Sentinels' addresses, \
-         whose usual port is 26379"
+        "{at} is {node} and no Sentinel: {hint}, or name the Sentinels' addresses, whose usual \
+         port is 26379"
     ))
 }
 
@@ -62,6 +65,18 @@ pub(super) fn said(at: &Address, has_password: bool, text: &str) -> Error {
 pub(super) fn garbage(at: &Address) -> Error {
     let text = format!("the Sentinel at {at} gave an answer that cannot be understood");
     Error::new(ErrorKind::Corrupt, text)
+}
+
+/// The master that the Sentinels name cannot be reached: they may be choosing another one.
+pub(super) fn no_master(options: &SentinelOptions, said: &Said, error: &Error) -> Error {
+    let text = format!(
+        "{}; the Sentinels still name it as the master of {}: they choose another one once it has \
+         been down for {}, which takes a few seconds, so ask again then",
+        error.message(),
+        options.service,
+        spoken(said.down_after)
+    );
+    Error::new(error.kind(), text).passing_as(error)
 }
 
 /// No Sentinel that answered knows the service; `known` are those that they know.

@@ -66,10 +66,10 @@ impl Engine for Sentinel {
         Answer::later(async move {
             let opened = opening.get().await;
             match &opened {
-                Ok(()) => spawner.spawn(sentinels.watch_clocks()),
+                Ok(()) => spawner.spawn(sentinels.clone().watch_clocks()),
                 Err(_) => sentinels.close(),
             }
-            opened
+            opened.map_err(|error| sentinels.choosing(&error).unwrap_or(error))
         })
     }
 

@@ -127,6 +127,17 @@ impl Sentinels {
         self.closed.send_replace(true);
     }
 
+    /// What is said where the master that is named cannot be reached: nobody else tells a new
+    /// process that a failover is under way.
+    pub(super) fn choosing(&self, error: &Error) -> Option<Error> {
+        if error.kind() != ErrorKind::Unreachable {
+            return None;
+        }
+        let named = self.nodes.iter().filter_map(|node| node.said());
+        let is_it = |said: &Said| error.message().contains(&said.at.to_string());
+        named.filter(is_it).map(|said| errors::no_master(&self.options, &said, error)).next()
+    }
+
     /// The master, once it was found.
     pub(super) fn master(&self) -> Option<Master> {
         self.master.borrow().clone()

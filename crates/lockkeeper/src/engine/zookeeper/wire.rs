@@ -15,6 +15,7 @@ use super::proto::{Connected, ReplyHeader, SessionKey, write_connect};
 use crate::engine::dial::connect;
 use crate::engine::stream::{Reader, Stream, Writer};
 use crate::engine::tls::{Tls, or_refusal, shake_hands};
+use crate::open::table::scheme_hint;
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
 
@@ -26,6 +27,8 @@ const PASSED_MAX: usize = 1 << 30;
 /// How much is read at once.
 const READ_AT_ONCE: usize = 16 << 10;
 
+/// After how long without an answer to the greeting a server is asked what it is.
+const SILENT: Duration = Duration::from_millis(500);
 /// How long a server may take to say in which state it is.
 const STATE_WITHIN: Duration = Duration::from_millis(500);
 /// Why a server takes no session that could write.
@@ -84,7 +87,7 @@ pub(super) async fn dial(
         i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
         &mut hello,
     );
-    let body = std::future::poll_fn(|cx| {
+    let mut body = std::future::poll_fn(|cx| {
         poll_write(&mut link.writer, cx, &mut hello)?;
         loop {
             match link.frames.next()? {
@@ -100,7 +103,15 @@ pub(super) async fn dial(
             }
         }
     });
-    let body = match body.await {
+    let answered = match tokio::time::timeout(SILENT, &mut body).await {
+        Ok(answered) => answered,
+        // A server of another kind waits for more; a slow one of ours is not to be given up.
+        Err(_) => match if tls.is_none() { another_kind(server, until).await } else { None } {
+            Some(error) => return Err(error),
+            None => body.await,
+        },
+    };
+    let body = match answered {
         Ok(body) => body,
         Err(error) => return Err(broken(server, tls, until, error).await),
     };
@@ -139,26 +150,7 @@ fn is_end(error: &io::Error) -> bool {
 /// Why a server closes a connection without an answer, where it says so to the question for its
 /// state: one that is full closes that connection, too, and one without a quorum answers.
 async fn why_closed(server: &(String, u16), until: Instant) -> Option<Error> {
-    let asking = async {
-        let tcp = match connect(&server.0, server.1, until).await {
-            Ok(tcp) => tcp,
-            Err(error) => return is_end(&error).then(String::new),
-        };
-        _ = tcp.writable().await.and_then(|()| tcp.try_write(b"srvr"));
-        let mut said = Vec::new();
-        // What ends the connection ends what it says.
-        while tcp.readable().await.is_ok() && said.len() < READ_AT_ONCE {
-            let mut bytes = [0; 1024];
-            match tcp.try_read(&mut bytes) {
-                Ok(count @ 1..) => said.extend_from_slice(bytes.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(0) | Err(_) => break,
-            }
-        }
-        Some(String::from_utf8_lossy(&said).into_owned())
-    };
-    let said = tokio::time::timeout(STATE_WITHIN, asking).await.ok()??;
-    let why = match said {
+    let why = match state_of(server, until).await? {
         nothing if nothing.is_empty() => {
             return Some(errors::full(&format!("{}:{}", server.0, server.1)));
         }
@@ -169,6 +161,45 @@ async fn why_closed(server: &(String, u16), until: Instant) -> Option<Error> {
         _ => return None,
     };
     Some(Error::new(ErrorKind::Unreachable, why))
+}
+
+/// A server that takes the connection and does not answer may be one of Redis: it waits for the end
+/// of a line, and what ends the question for the state ends that.
+async fn another_kind(server: &(String, u16), until: Instant) -> Option<Error> {
+    let said = state_of(server, until).await?;
+    let is_redis = ["-ERR ", "-NOAUTH ", "-NOPERM ", "-DENIED "];
+    if !is_redis.iter().any(|error| said.starts_with(error)) {
+        return None;
+    }
+    let (host, port) = server;
+    let hint = scheme_hint("redis", &format!("redis://{host}:{port}"));
+    let text = format!("what answers at {host}:{port} is a Redis server: {hint}");
+    Some(Error::new(ErrorKind::InvalidArgument, text))
+}
+
+/// What a server answers to the question for its state; empty where it ends the connection.
+async fn state_of(server: &(String, u16), until: Instant) -> Option<String> {
+    let mut said = Vec::new();
+    let asking = async {
+        let tcp = match connect(&server.0, server.1, until).await {
+            Ok(tcp) => tcp,
+            Err(error) => return is_end(&error),
+        };
+        _ = tcp.writable().await.and_then(|()| tcp.try_write(b"srvr\r\n"));
+        // What ends the connection ends what it says.
+        while tcp.readable().await.is_ok() && said.len() < READ_AT_ONCE {
+            let mut bytes = [0; 1024];
+            match tcp.try_read(&mut bytes) {
+                Ok(count @ 1..) => said.extend_from_slice(bytes.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        true
+    };
+    // A server of another kind says something and goes on listening.
+    let ended = tokio::time::timeout(STATE_WITHIN, asking).await.unwrap_or(false);
+    (ended || !said.is_empty()).then(|| String::from_utf8_lossy(&said).into_owned())
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
