@@ -239,11 +239,12 @@ fn trailing_seq(name: &str) -> Option<i32> {
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let head = name.get(..name.len() - digits)?;
     let tail = name.get(name.len() - digits.min(10)..)?;
-    let negative = |tail: &str| format!("-{tail}").parse().ok();
+    // `x--0000000002` is the second of the prefix `x--`: no number has that sign and ten digits.
+    let negative = |tail: &str| parse_seq(&format!("-{tail}"));
     match digits {
         0..=8 => None,
         9 => head.ends_with('-').then(|| negative(tail)).flatten(),
-        10 if head.ends_with("--") || head == "-" => negative(tail),
+        10 if head.ends_with("--") || head == "-" => negative(tail).or_else(|| tail.parse().ok()),
         10 => tail.parse().ok().or_else(|| if head.ends_with('-') { negative(tail) } else { None }),
         _ => tail.parse().ok(),
     }
@@ -385,6 +386,9 @@ mod tests {
             ("Lock", "n_0000000007", "n_"),
             ("", "x-72057594037927936-0000000007", "x-72057594037927936-"),
             ("", "00000000007", "0"),
+            ("", "-0000000007", "-"),
+            ("", "x--0000000002", "x--"),
+            ("x-", "x--0000000002", "x--"),
         ] {
             let child = plain(ours).child(name).unwrap();
             assert_eq!(

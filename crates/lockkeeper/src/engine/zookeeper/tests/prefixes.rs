@@ -6,13 +6,15 @@ use crate::open::locks::Locks;
 use crate::words::error::ErrorKind;
 
 /// Prefixes of a URL, nodes that stand there already, and the options that the error names.
-const MIXED: [(&str, &str, &str); 9] = [
+const MIXED: [(&str, &str, &str); 11] = [
     ("", "Lock", "layout=plain&prefix=Lock"),
     ("prefix=Lock", "", "layout=plain&prefix= "),
     ("prefix=Lock", "lock", "layout=plain&prefix=lock"),
     ("prefix=Lock", "Lock-", "layout=plain&prefix=Lock-"),
     ("prefix=Lock", "Lock0", "layout=plain&prefix=Lock0"),
     ("", "a b&c", "layout=plain&prefix=a%20b%26c"),
+    ("", "-", "layout=plain&prefix=- "),
+    ("", "x--", "layout=plain&prefix=x-- "),
     ("", "_c_7b2d0f4e-1111-2222-3333-444455556666-lock-", "layout=curator"),
     ("", "a1__lock__", "layout=kazoo"),
     ("prefix=Lock", "_c_7b2d0f4e-1111-2222-3333-444455556666-latch-", "layout=curator"),
