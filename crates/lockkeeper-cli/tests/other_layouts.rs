@@ -352,6 +352,27 @@ fn c31_a_user_who_may_not_look_at_other_keys_is_told_nothing_and_locks() {
 }
 
 #[test]
+fn w8_a_hold_stands_once_in_status_where_locks_and_elections_are_one_line() {
+    let mut zookeeper = ZooKeeper::start();
+    for (layout, theirs) in [("kazoo", KAZOO), ("plain", "")] {
+        let url = zookeeper.url(layout);
+        let status = || run(&zookeeper.place, &url, &["status", "a"]);
+        let holder = zookeeper.place.hold_with("a", &["--url", &url, "-q"]);
+        let held = status();
+        assert_eq!((held.code, held.out.matches("held by").count()), (0, 1), "{held:?}");
+        assert!(!held.out.contains("claim="), "what is told is the record's meaning: {held:?}");
+        let elected = run(&zookeeper.place, &url, &["status", "a", "--json"]);
+        assert_eq!(elected.out.lines().count(), 1, "{elected:?}");
+        holder.end();
+        let node = zookeeper.stands(theirs);
+        let foreign = run(&zookeeper.place, &url, &["status", "a"]);
+        assert_eq!(foreign.out.matches("held by").count(), 1, "{layout}: {foreign:?}");
+        let taken = run(&zookeeper.place, &url, &["release", "--force", "a", "--json"]);
+        assert_eq!((taken.code, taken.out.lines().count()), (0, 1), "{layout}: {taken:?} {node}");
+    }
+}
+
+#[test]
 fn c31_asking_for_a_redis_lock_stays_one_message() {
     let (server, place) = (RedisServer::start(), Place::new());
     server.command(&["SET", "a", TOKEN, "NX", "PX", "60000"]);

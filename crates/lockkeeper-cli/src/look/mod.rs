@@ -9,7 +9,7 @@ pub mod table;
 pub mod watch;
 
 use lockkeeper::blocking::Locks;
-use lockkeeper::{Ability, Entry, Error, ErrorKind, Kind, Name};
+use lockkeeper::{Ability, Entry, Error, ErrorKind, Holder, Kind, Name};
 
 use crate::args::common::Global;
 use crate::choice::Choice;
@@ -100,7 +100,7 @@ impl Opened {
             Kind::Latch => can.has(Ability::Latch),
             _ => true,
         };
-        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+        let (mut found, mut unreadable): (Vec<Entry>, _) = (Vec::new(), Vec::new());
         for kind in Kind::ALL.into_iter().filter(is_there) {
             match self.locks.status(kind, name) {
                 Ok(entry) => found.push(entry),
@@ -121,6 +121,12 @@ impl Opened {
                 found.retain(|e| e.kind != Kind::Latch);
             }
         }
+        let mut found = found.into_iter().fold(Vec::new(), |mut once: Vec<Entry>, entry| {
+            if !once.iter().any(|known| is_same_line(known, &entry)) {
+                once.push(entry);
+            }
+            once
+        });
         let is_used = |e: &Entry| {
             !e.holders.is_empty()
                 || !e.waiters.is_empty()
@@ -151,6 +157,20 @@ impl Opened {
     pub fn says(&self) -> String {
         says(&self.choice)
     }
+}
+
+/// Whether two kinds of a name show the same holds: some layouts keep them in one line, where the
+/// first kind stands for all.
+fn is_same_line(one: &Entry, other: &Entry) -> bool {
+    let is_same = |(a, b): (&Holder, &Holder)| match (a.claim, b.claim) {
+        (Some(a), Some(b)) => a == b,
+        _ => a.token.is_some() && (a.token, a.since) == (b.token, b.since),
+    };
+    !one.holders.is_empty()
+        && one.holders.len() == other.holders.len()
+        && one.waiters.len() == other.waiters.len()
+        && other.limit.is_none()
+        && one.holders.iter().zip(&other.holders).all(is_same)
 }
 
 /// The same of one that is not open yet.
