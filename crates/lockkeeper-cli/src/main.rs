@@ -34,6 +34,7 @@ use crate::args::Sub;
 use crate::args::common::Global;
 use crate::args::explain::{Said, explain, report_file, wants_json};
 use crate::failure::{Failure, exit};
+use crate::text::wrap;
 
 #[cfg(target_env = "musl")]
 #[global_allocator]
@@ -92,7 +93,7 @@ fn obey(line: &[OsString]) -> u8 {
 
 fn refused(error: &clap::Error, line: &[OsString]) -> u8 {
     match explain(error, line) {
-        Said::Asked(text) => match (out::print(&text), out::failure()) {
+        Said::Asked(text) => match (out::print(&wrap::help(&text)), out::failure()) {
             (_, Some(failure)) => {
                 failure.print(wants_json(line));
                 failure.exit
@@ -100,7 +101,7 @@ fn refused(error: &clap::Error, line: &[OsString]) -> u8 {
             (code, None) => code,
         },
         Said::Help(text) => {
-            _ = std::io::stderr().write_all(text.as_bytes());
+            _ = std::io::stderr().write_all(wrap::help(&text).as_bytes());
             exit::USAGE
         }
         Said::Wrong(failure) => {

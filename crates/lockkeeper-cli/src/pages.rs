@@ -161,8 +161,7 @@ fn section(out: &mut Vec<u8>, sub: &Command) -> std::io::Result<()> {
     let text = String::from_utf8_lossy(&text).replace(".SH ", ".SS ");
     out.extend(format!(".SH \"LOCKKEEPER {}\"\n", words.to_uppercase()).bytes());
     out.extend(text.bytes());
-    // The engine has a section of its own.
-    let more = if ["doctor", "run"].contains(&words) { "" } else { help::more(words) };
+    let more = if words == "run" { "" } else { help::more(words) };
     if !more.is_empty() {
         out.extend(format!(".PP\n{}\n", roff(more)).bytes());
     }

@@ -1,6 +1,7 @@
 //! Text for people: names that cannot play tricks on a terminal, durations, times.
 
 pub mod width;
+pub mod wrap;
 
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -19,8 +19,9 @@ use lockkeeper_testkit::redis::server::RedisServer;
 fn subcommands(place: &Place) -> Vec<String> {
     let help = place.run(["--help"]).out;
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let names =
-        lines.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    // What goes on below a line stands further in.
+    let heads = lines.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    let names = heads.filter_map(|line| line.split_whitespace().next());
     names.map(str::to_owned).collect()
 }
 

@@ -12,7 +12,7 @@ use common::{Place, Ran, finish};
 use lockkeeper_testkit::redis::server::RedisServer;
 
 /// What is typed, and what the suggested line prints when it is typed in its place.
-const LINES: [(&str, &str); 20] = [
+const LINES: [(&str, &str); 26] = [
     ("lockkeeper run x echo a", "a\n"),
     ("lockkeeper run -w 3 'a b' -n echo -c a", "-c a\n"),
     ("lockkeeper run x -c 'echo $0' a b", "a\n"),
@@ -23,6 +23,12 @@ const LINES: [(&str, &str); 20] = [
     ("lockkeeper rn foo -- echo a", "a\n"),
     ("lockkeeper -q rnu foo -n -- echo a", "a\n"),
     ("lockkeeper foo -- echo a", "a\n"),
+    ("lockkeeper exec x -- echo a", "a\n"),
+    ("lockkeeper exec x echo a", "a\n"),
+    ("lockkeeper lock x -- echo a", "a\n"),
+    ("lockkeeper leader x -- echo a", "a\n"),
+    ("lockkeeper info x", "x (lock, file): free"),
+    ("lockkeeper run", ""),
     ("lockkeeper 'a foo' echo a", "a\n"),
     ("lockkeeper --url file://$PWD/locks foo -n -- echo a", "a\n"),
     ("lockkeeper -- echo a", "a\n"),
@@ -90,6 +96,65 @@ fn where_no_line_is_known_the_help_that_is_named_exists() {
         assert!(right.ends_with("--help"), "{line}: {wrong:?}");
         let help = type_in(&place, &right);
         assert_eq!((help.code, help.err.as_str()), (0, ""), "{right}: {help:?}");
+    }
+}
+
+#[test]
+fn q3_a_word_that_is_known_from_elsewhere_leads_to_what_it_is_called_here() {
+    let place = Place::new();
+    for (line, right) in [
+        ("lockkeeper unlock x", "lockkeeper release --force x?"),
+        ("lockkeeper free", "lockkeeper release --force NAME?"),
+        ("lockkeeper lock x", "lockkeeper acquire x?"),
+        ("lockkeeper exec x", "lockkeeper run NAME -- CMD ARGS…?"),
+        ("lockkeeper list", "lockkeeper ls?"),
+        ("lockkeeper --json resize gpu 3", "lockkeeper --json permits gpu 3?"),
+    ] {
+        let wrong = type_in(&place, line);
+        assert_eq!((wrong.code, wrong.err.lines().count()), (64, 1), "{line}: {wrong:?}");
+        assert!(wrong.err.contains(&format!("did you mean {right}")), "{line}: {wrong:?}");
+    }
+}
+
+#[test]
+fn q5_a_scheme_that_is_known_from_elsewhere_and_several_servers_lead_to_the_url_to_write() {
+    let place = Place::new();
+    for (url, says) in [
+        ("zookeeper://a", "did you mean zk?"),
+        ("pg://a", "did you mean postgres?"),
+        ("valkey://a", "did you mean redis?"),
+        ("redis://a,b,c", "redlock://a,b,c for a quorum"),
+        ("redis://a,b", "redis+sentinel://a,b/SERVICE"),
+        ("rediss://a,b", "redis+cluster://a,b"),
+    ] {
+        let wrong = type_in(&place, &format!("lockkeeper --url {url} run x -- true"));
+        assert_eq!((wrong.code, wrong.err.lines().count()), (64, 1), "{url}: {wrong:?}");
+        assert!(wrong.err.contains(says), "{url}: {wrong:?}");
+    }
+}
+
+#[test]
+fn q13_whoever_takes_a_lock_by_hand_is_told_what_its_name_and_its_engine_do_not_exclude() {
+    let place = Place::new();
+    let said = |name: &str, own: bool, verbose: bool| {
+        let mut lk = place.lk(["run", name, "--", "true"]);
+        if verbose {
+            lk = place.lk(["run", "-v", name, "--", "true"]);
+        }
+        if !own {
+            lk.env_remove("LOCKKEEPER_DIR").env_remove("XDG_STATE_HOME");
+            lk.env("HOME", place.path("home"));
+        }
+        let ran = finish(&mut lk);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.err
+    };
+    assert!(said("/run/lock/x.lock", true, true).contains("flock(1) are not excluded"));
+    assert!(said("/etc/passwd", true, true).contains("flock(1) are not excluded"));
+    assert!(!said("stock/sku-42", true, true).contains("warning"));
+    assert!(said("nightly", false, true).contains("other machines do not see this lock"));
+    for own in [true, false] {
+        assert_eq!(said("/run/lock/x.lock", own, false), "", "cron would mail it");
     }
 }
 

@@ -89,7 +89,7 @@ fn doctor_says_what_the_engine_is_and_promises() {
         "CORRECTNESS (one kernel)",
         "this machine only",
         "recovery",
-        "limits    names and labels of 1 KiB, 65535 permits, leases from 200ms to 24h",
+        "limits    names and labels of 1 KiB, 65535 permits\n",
         "stopped",
     ] {
         assert!(ran.out.contains(word), "{word}: {ran:?}");

@@ -109,6 +109,37 @@ fn ls_on_80_columns_shows_for_how_long_the_token_and_how_many_wait_and_marks_wha
 }
 
 #[test]
+fn q7_help_doctor_and_status_break_between_words_where_the_terminal_ends() {
+    let place = Place::new();
+    let holder = place.hold_with("a", &["--label", &"the nightly import ".repeat(6), "-q"]);
+    for args in [
+        &["help", "run"][..],
+        &["--help"],
+        &["doctor"],
+        &["status", "a"],
+        &["help", "doctor"],
+        &["help", "torture"],
+    ] {
+        let (seen, code) = written(place.lk(args), 60);
+        assert_eq!(code, 0, "{args:?}: {seen}");
+        let whole = |line: &&str| line.starts_with("  lockkeeper ") || line.starts_with("  ./");
+        // A path or a line to type has no place to break.
+        let long = |line: &&str| line.split(' ').all(|word| word.chars().count() < 45);
+        let lines = seen.lines().map(|line| line.trim_end_matches('\r'));
+        let wide: Vec<&str> =
+            lines.filter(|line| !whole(line) && long(line) && line.chars().count() > 60).collect();
+        assert!(wide.is_empty(), "{args:?}: {wide:#?}");
+    }
+    holder.end();
+    // Programs get whole lines, and help of the usual width.
+    let piped = place.run(["doctor"]).out;
+    assert!(piped.lines().any(|line| line.chars().count() > 100), "{piped}");
+    for line in place.run(["help", "run"]).out.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
 fn watch_begins_with_what_there_is_and_shows_who_waits() {
     on_every_engine(|place, url| {
         let crowd = Crowd::gather(place, url);

@@ -138,6 +138,9 @@ fn no_subcommand(word: &str, error: &clap::Error, line: &[OsString]) -> String {
         let missing = ["run", "NAME"].map(str::to_owned);
         return format!("the subcommand is missing: {}", suggest::with_missing(&missing, line));
     }
+    if let Some(right) = suggest::with_meant(word, line) {
+        return format!("{no}: did you mean {right}?");
+    }
     match suggest::with_near(word, &near, line) {
         Some(right) => format!("{no}: did you mean {right}?"),
         None => match suggest::with_run(word, line) {

@@ -1,6 +1,7 @@
 //! What stands under the options of `--help`: examples, and what no single option can say.
 
 use super::common;
+use crate::text::wrap;
 
 /// A command line, and what it is for.
 pub type Example = (&'static str, &'static str);
@@ -56,6 +57,7 @@ pub fn examples(sub: &str) -> &'static [Example] {
                 "lockkeeper doctor --no-probe --json",
                 "The same for a program, without taking a lock",
             ),
+            ("lockkeeper doctor --strict", "The same for a check: exit 1 when it warns"),
         ],
         "schema" => &[(
             "lockkeeper schema postgres://lockkeeper@db.internal/app | less",
@@ -116,7 +118,8 @@ pub fn more(sub: &str) -> &'static str {
         "ls" => LS,
         "watch" => WATCH,
         "demo" | "demo oversell" | "demo contenders" => DEMO,
-        "doctor" | "lockkeeper" => common::AFTER_HELP,
+        "doctor" => DOCTOR,
+        "lockkeeper" => common::AFTER_HELP,
         _ => "",
     }
 }
@@ -125,12 +128,12 @@ pub fn more(sub: &str) -> &'static str {
 pub fn end(sub: &str) -> String {
     let line = |(line, what): &Example| format!("  {line}\n      {what}\n");
     let examples: String = examples(sub).iter().map(line).collect();
-    let more = more(sub);
-    if more.is_empty() {
-        format!("Examples:\n{examples}")
-    } else {
-        format!("Examples:\n{examples}\n{more}")
+    let mut end = format!("Examples:\n{examples}");
+    let engine = if sub == "doctor" { common::AFTER_HELP } else { "" };
+    for more in [more(sub), engine].into_iter().filter(|more| !more.is_empty()) {
+        end += &format!("\n{}\n", wrap::unfilled(more));
     }
+    end
 }
 
 const RUN: &str = "\
@@ -142,6 +145,10 @@ const ACQUIRE: &str = "\
 Holds until stdin closes (a pipe or a terminal: /dev/null or a closed stdin does not count), --for \
     is
 over, or INT, TERM or HUP comes. Prints one JSON line when granted and one at the end.";
+
+const DOCTOR: &str = "\
+Exit status: 0 a lock can be had here, also where it warns; 1 with --strict and a warning;
+69 no lock can be had.";
 
 const ELECT: &str = "\
 When the term is lost, the command is stopped and the candidate stands again. When the command \

@@ -115,6 +115,47 @@ fn is_one_off(one: &[u8], other: &[u8]) -> bool {
     is_same(0, 1) || is_same(1, 0) || is_same(1, 1) || is_same(2, 2) && is_swapped()
 }
 
+/// Words that people know from elsewhere, and what they are called here.
+const MEANT: [(&[&str], &[&str]); 8] = [
+    (&["unlock", "free", "steal", "break"], &["release", "--force"]),
+    (&["exec", "with", "do"], &["run"]),
+    (&["lock", "hold", "take"], &["acquire"]),
+    (&["list", "locks"], &["ls"]),
+    (&["info", "show", "who", "get"], &["status"]),
+    (&["lead", "leader", "election"], &["elect"]),
+    (&["semaphore", "resize"], &["permits"]),
+    (&["ping", "verify", "diagnose"], &["doctor"]),
+];
+
+/// The line with what a word that is known from elsewhere is called here. A command behind a lock
+/// is run under it.
+pub fn with_meant(word: &str, line: &[OsString]) -> Option<String> {
+    let at = line.iter().position(|w| w == word)?;
+    let (_, meant) = MEANT.iter().find(|(words, _)| words.contains(&word))?;
+    let run: &[&str] = &["run"];
+    let lines = [*meant, run].map(|meant| {
+        let words: Vec<&OsStr> = meant.iter().map(OsStr::new).collect();
+        with(line, at..at + 1, &words)
+    });
+    if let Some(right) = lines.iter().find(|line| is_right(line)) {
+        return Some(typed(right));
+    }
+    let dashed = |line: &Vec<OsString>| {
+        let error = super::command().try_get_matches_from(line).err()?;
+        match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(word)) => with_dashes(word, line),
+            _ => None,
+        }
+    };
+    let more = |meant: &[&str]| match meant {
+        ["run" | "elect"] => format!("lockkeeper {} NAME -- CMD ARGS…", meant.join(" ")),
+        ["ls" | "doctor"] => format!("lockkeeper {}", meant.join(" ")),
+        ["permits"] => "lockkeeper permits NAME MAX".to_owned(),
+        meant => format!("lockkeeper {} NAME", meant.join(" ")),
+    };
+    Some(lines.iter().find_map(dashed).unwrap_or_else(|| more(meant)))
+}
+
 /// The line with a subcommand that is near `word`.
 pub fn with_near(word: &str, near: &[String], line: &[OsString]) -> Option<String> {
     let at = line.iter().position(|w| w == word)?;
@@ -143,7 +184,8 @@ pub fn with_run(word: &str, line: &[OsString]) -> Option<String> {
 pub fn with_missing(missing: &[String], line: &[OsString]) -> String {
     let at = line.iter().position(|word| word == "--").unwrap_or(line.len());
     let missing: Vec<_> = missing.iter().map(OsStr::new).collect();
-    typed(&with(line, at..at, &missing))
+    // A word of ours, which nobody types.
+    typed(&with(line, at..at, &missing)).replace("'ARGS…'", "ARGS…")
 }
 
 /// Whether `near` in the place of an unknown option would be known.

@@ -16,8 +16,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
             "is negative: a duration is zero or more, such as 2.5, 500ms, 2m, 1h30m".to_owned()
         );
     }
-    let time = lockkeeper::duration::parse(text)
-        .ok_or("is not a duration: write seconds such as 2.5, or 500ms, 2m, 1h30m")?;
+    let time = lockkeeper::duration::parse(text).ok_or_else(|| {
+        lockkeeper::duration::meant(text).map_or_else(
+            || "is not a duration: write seconds such as 2.5, or 500ms, 2m, 1h30m".to_owned(),
+            |meant| format!("is not a duration: write {meant}"),
+        )
+    })?;
     if time > LONGEST {
         return Err("is longer than a hundred years: leave the option out instead".to_owned());
     }
@@ -144,6 +148,21 @@ mod tests {
             "9999999999999999d",
         ] {
             assert!(duration(text).is_err(), "{text}: {:?}", duration(text));
+        }
+    }
+
+    #[test]
+    fn q14_units_that_people_write_elsewhere_are_answered_with_the_one_to_write() {
+        for (text, meant) in [
+            ("1min", "1m"),
+            ("5sec", "5s"),
+            ("2 hours", "2h"),
+            ("1h 30min", "1h30m"),
+            ("250 msec", "250ms"),
+            ("5M", "5m"),
+        ] {
+            let why = duration(text).unwrap_err();
+            assert!(why.ends_with(&format!(": write {meant}")), "{text}: {why}");
         }
     }
 

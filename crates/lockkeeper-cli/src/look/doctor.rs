@@ -23,7 +23,7 @@ use crate::start::moment;
 use crate::supervise::job::Status;
 use crate::supervise::signals::{Came, Signals, die_of};
 use crate::supervise::timeout;
-use crate::text::{millis, shown, spoken};
+use crate::text::{millis, shown, spoken, wrap};
 
 /// No lease is longer, whatever the engine grants.
 const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -78,8 +78,11 @@ pub fn doctor(global: &Global, args: &Doctor) -> Result<u8, Failure> {
         .cloned()
         .collect();
     about.warnings.extend(new);
-    let text =
-        if global.json { json(&about, &opened.choice) } else { words(&about, &opened.choice) };
+    let text = if global.json {
+        json(&about, &opened.choice)
+    } else {
+        wrap::told(&words(&about, &opened.choice))
+    };
     match print(&text) {
         0 => Ok(u8::from(args.strict && !about.warnings.is_empty())),
         failed => Ok(failed),
@@ -347,11 +350,14 @@ fn words(about: &Description, choice: &Choice) -> String {
     );
     text += &format!("recovery  {} after a holder died, {stopped}\n", recovery(about.recovery));
     let can = &about.can;
-    let permits = if can.has(Ability::Permits) { "65535 permits, " } else { "" };
+    let permits = if can.has(Ability::Permits) { ", 65535 permits" } else { "" };
     let longest = about.max_ttl.filter(|longest| *longest < LEASE_MAX);
     let longest = longest.map_or_else(|| "24h".to_owned(), spoken);
-    text +=
-        &format!("limits    names and labels of 1 KiB, {permits}leases from 200ms to {longest}\n");
+    let leases = match about.expiry.is_per_hold() {
+        true => format!(", leases from 200ms to {longest}"),
+        false => String::new(),
+    };
+    text += &format!("limits    names and labels of 1 KiB{permits}{leases}\n");
     let cannot = [
         (can.has(Ability::Shared), "shared mode"),
         (can.has(Ability::Upgrade), "upgrades"),
@@ -370,7 +376,7 @@ fn words(about: &Description, choice: &Choice) -> String {
             "turns for writers while readers keep coming",
         ),
         (can.has(Ability::Identity), "record of who holds and waits"),
-        (about.expiry.is_per_hold(), "leases: --ttl changes nothing"),
+        (about.expiry.is_per_hold(), "leases of its own for each lock: --ttl changes nothing"),
     ];
     let cannot: Vec<_> = cannot.into_iter().filter(|(can, _)| !can).map(|(_, what)| what).collect();
     if !cannot.is_empty() {

@@ -1,8 +1,5 @@
 //! `ls` and `status`.
 
-use std::env;
-use std::io::stdout;
-
 use lockkeeper::{Name, Warning};
 
 use super::{Opened, all_read, open, table, told};
@@ -12,8 +9,8 @@ use crate::engine::OF_SERVERS;
 use crate::failure::Failure;
 use crate::json::{EntryJson, Event, line};
 use crate::out::print;
-use crate::supervise::terminal;
 use crate::text::shown;
+use crate::text::wrap::{self, terminal_width};
 
 /// Shows which names are held or waited for.
 ///
@@ -37,7 +34,7 @@ pub fn ls(global: &Global, args: &Ls) -> Result<u8, Failure> {
         if entries.is_empty() {
             String::new()
         } else {
-            lines(&table::table(&table::rows(&entries), width()))
+            lines(&table::table(&table::rows(&entries), terminal_width()))
         }
     };
     match print(&text) {
@@ -48,14 +45,6 @@ pub fn ls(global: &Global, args: &Ls) -> Result<u8, Failure> {
 
 fn lines(lines: &[String]) -> String {
     lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
-}
-
-/// How wide the table may be: without a terminal as wide as it needs. COLUMNS is stronger than what
-/// the terminal says, so that it can ask for a wider table.
-fn width() -> Option<usize> {
-    let terminal = terminal::width(stdout())?;
-    let columns = env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    Some(columns.filter(|columns| *columns > 0).unwrap_or(terminal))
 }
 
 /// Shows who holds a name and who waits for it.
@@ -84,7 +73,7 @@ pub fn status(global: &Global, args: &Status) -> Result<u8, Failure> {
         if !global.quiet {
             text = text + &opened.says() + "\n";
         }
-        text
+        wrap::told(&text)
     };
     let is_held = entries.iter().any(|e| !e.holders.is_empty());
     match print(&text) {

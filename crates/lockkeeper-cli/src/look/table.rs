@@ -125,7 +125,11 @@ pub fn story(entry: &Entry, engine: &str) -> String {
         words.extend((!for_how_long.is_empty()).then(|| format!("for {for_how_long}")));
         let mut more = vec![mode(holder)];
         more.extend(holder.token.map(|t| format!("token {t}")));
-        more.extend(holder.expires_in().map(|left| format!("lease ends in {}", spoken(left))));
+        more.extend(
+            holder
+                .expires_in()
+                .map(|left| format!("lease ends in {} unless renewed", spoken(left))),
+        );
         // What another program left: it ends by nothing but a forced release.
         let left_for_ever = holder.ends == Some(Ends::Never);
         more.extend(left_for_ever.then(|| "without a time to live".to_owned()));
@@ -149,7 +153,10 @@ fn waits(waiter: &Waiter) -> String {
     words.extend((!for_how_long.is_empty()).then(|| format!("for {for_how_long}")));
     words
         .extend(waiter.mode.filter(|m| *m != Mode::Exclusive).map(|m| format!("({})", m.as_str())));
-    words.extend(waiter.ahead.map(|ahead| format!("with {ahead} ahead")));
+    words.extend(waiter.ahead.map(|ahead| match ahead {
+        0 => "next in line".to_owned(),
+        ahead => format!("with {ahead} ahead"),
+    }));
     words.join(" ")
 }
 

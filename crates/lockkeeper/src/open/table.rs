@@ -75,6 +75,14 @@ impl Facts {
         };
         let elsewhere = self.elsewhere.iter().find(|(can, _)| can.has(ability));
         let elsewhere = elsewhere.map_or("choose another engine", |(_, advice)| advice);
+        // Another layout lists its own locks alone, and none of those that were asked for.
+        let elsewhere = match ability {
+            Ability::List if elsewhere.contains("layout=") => {
+                "ask about a name that you know (lockkeeper status NAME), since another layout \
+                 lists its own locks alone"
+            }
+            _ => elsewhere,
+        };
         let text = format!("{of} has no {}: {elsewhere}", ability.what());
         Error::new(ErrorKind::Unsupported, text).engine(self.engine)
     }
@@ -135,7 +143,8 @@ fn missing(scheme: &str, schemes: &[&str]) -> String {
     if let Some((_, from)) = SCHEMES.iter().find(|(known, _)| known.contains(&scheme)) {
         return format!("this build has no engine for {scheme}: build lockkeeper with {from}");
     }
-    let near = crate::words::text::near(scheme, schemes.iter().copied());
+    let near = known_as(scheme).filter(|known| schemes.contains(known));
+    let near = near.or_else(|| crate::words::text::near(scheme, schemes.iter().copied()));
     let there =
         near.map_or_else(|| "; the".to_owned(), |near| format!(": did you mean {near}? The"));
     format!("{scheme}: is not an engine{there} schemes are {}", schemes.join(", "))
@@ -353,6 +362,12 @@ mod tests {
             ("redlock://a,b,c", Permits, "layout=native has no semaphores: choose another engine"),
             ("memory:", Election, "the engine memory has no elections: choose another engine"),
             ("memory:", List, "the engine memory has no lists of names: choose another engine"),
+            (
+                "redis://h?layout=plain",
+                List,
+                "layout=plain has no lists of names: ask about a name that you know (lockkeeper \
+                 status NAME), since another layout lists its own locks alone",
+            ),
         ] {
             assert_eq!(lacks(url, ability), says, "{url}");
         }

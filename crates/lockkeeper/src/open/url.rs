@@ -228,7 +228,9 @@ impl fmt::Debug for EngineUrl {
 /// The value of an option that is a duration.
 pub(crate) fn duration(option: &str, text: &str) -> Result<Duration> {
     crate::words::duration::parse(text).ok_or_else(|| {
-        bad(format!("{option}={text} is not a duration: write 500ms, 2.5, 30s, 1h30m"))
+        let form = crate::words::duration::meant(text);
+        let form = form.map_or_else(|| "500ms, 2.5, 30s, 1h30m".to_owned(), |meant| meant);
+        bad(format!("{option}={text} is not a duration: write {form}"))
     })
 }
 

@@ -31,6 +31,31 @@ pub fn parse(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(sum)
 }
 
+/// What a text was meant to be that is no duration, in the units that are: `1min` is `1m`, and
+/// `5 seconds` is `5s`.
+pub fn meant(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (value, after) = rest.split_at(digits);
+        let after = after.trim_start();
+        let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let unit = match unit.to_ascii_lowercase().as_str() {
+            "ms" | "msec" | "msecs" | "millis" | "millisecond" | "milliseconds" => "ms",
+            "s" | "sec" | "secs" | "second" | "seconds" => "s",
+            "m" | "min" | "mins" | "minute" | "minutes" => "m",
+            "h" | "hr" | "hrs" | "hour" | "hours" => "h",
+            "d" | "day" | "days" => "d",
+            _ => return None,
+        };
+        out = out + value + unit;
+        rest = after.trim_start();
+    }
+    parse(&out).map(|_| out)
+}
+
 /// A duration in at most two units: `3m12s`, `1h30m`, `2.5s`, `40ms`.
 pub fn spoken(time: Duration) -> String {
     let s = time.as_secs();

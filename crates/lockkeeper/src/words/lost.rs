@@ -64,7 +64,7 @@ impl fmt::Display for Lost {
             Self::ClockStepped => {
                 "the time of day was set forward, and no renewal was answered since"
             }
-            Self::TakenAway => "its record was deleted or taken over",
+            Self::TakenAway => "it was taken away: by release --force, or its record was deleted",
             Self::Replaced => "its lock file was replaced or deleted",
             Self::SessionEnded => "the session that carried it ended",
             Self::HeldTooLong => "it was held longer than hold_at_most allows",

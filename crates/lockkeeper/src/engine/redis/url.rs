@@ -8,6 +8,7 @@ use super::options::{
 };
 use crate::engine::Value;
 use crate::engine::password::Password;
+use crate::open::table;
 use crate::open::url::EngineUrl;
 use crate::words::error::{Error, ErrorKind, Result};
 
@@ -38,6 +39,9 @@ pub(crate) fn options(
         }
         Address::Unix(PathBuf::from(path))
     } else {
+        if url.hosts.len() > 1 {
+            return Err(several(url));
+        }
         let (host, port) = url.single_host()?;
         Address::Tcp(host, port.unwrap_or(PORT))
     };
@@ -50,6 +54,24 @@ pub(crate) fn options(
     };
     options.tls = Tls::take(url, secure, options.spelling.tls)?;
     Ok(options)
+}
+
+/// Several servers, of which a URL of one server can name one: what makes them one service decides
+/// the scheme.
+fn several(url: &EngineUrl) -> Error {
+    let hosts: Vec<&str> = url.hosts.iter().map(|(host, _)| host.as_str()).collect();
+    let hosts = hosts.join(",");
+    let forms = [
+        ("redis+sentinel", format!("redis+sentinel://{hosts}/SERVICE for its Sentinels")),
+        ("redis+cluster", format!("redis+cluster://{hosts} for a Redis Cluster")),
+        ("redlock", format!("redlock://{hosts} for a quorum of independent servers")),
+    ];
+    let is_quorum = [3, 5, 7, 9].contains(&url.hosts.len());
+    let fits = |scheme: &str| scheme != "redlock" || is_quorum;
+    let here = forms.into_iter().filter(|(scheme, _)| fits(scheme) && table::find(scheme).is_ok());
+    let here: Vec<String> = here.map(|(_, form)| form).collect();
+    let how = if here.is_empty() { String::new() } else { format!(": use {}", here.join(", or ")) };
+    wrong(format!("{}: takes one host{how}", url.scheme))
 }
 
 /// What is said of a server beside its address and how its connections are secured.

@@ -69,7 +69,8 @@ impl Inspects for Foreign {
     async fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> Result<()> {
         let Query::One(kind, name) = &query else {
             return Err(unsupported(
-                "this layout cannot watch names by their beginning: use layout=native",
+                "this layout cannot watch names by their beginning: ask about a name that you \
+                 know (lockkeeper status NAME)",
             ));
         };
         if let Some(channel) = self.dialect.channel(*kind, name) {
