@@ -76,6 +76,7 @@ pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
         only: args.only.clone(),
         json: global.json,
         progress,
+        strict: args.strict,
     };
     Ok(bench::run(&options, &mut Out))
 }

@@ -56,6 +56,31 @@ fn a_row_has_the_keys_of_the_contract_and_a_floor_of_the_same_run() {
 }
 
 #[test]
+fn w9_every_row_has_a_verdict_and_strictly_a_missed_target_is_exit_1() {
+    let place = Place::new();
+    // Beside the leanest calls and, for a row without a target, beside another lock.
+    for only in ["uncontended", "run"] {
+        let line = ["bench", "--json", "--seconds", "1", "--strict", "--only", only, "file:auto"];
+        let ran = finish_within(&mut place.lk(line), LONG_PATIENCE);
+        let rows: Vec<Value> = ran.out.lines().map(json).collect();
+        assert!(!rows.is_empty(), "{ran:?}");
+        for row in &rows {
+            let (target, verdict) = (row["target"].as_str().unwrap(), row["verdict"].as_str());
+            assert_eq!(verdict.is_none(), target == "-", "{row}");
+        }
+        let missed = rows.iter().any(|row| row["verdict"] == "missed");
+        assert_eq!(ran.code, i32::from(missed), "{ran:?}");
+    }
+    let table = finish_within(
+        &mut place.lk(["bench", "--seconds", "1", "--only", "turn", "memory:"]),
+        LONG_PATIENCE,
+    );
+    assert_eq!(table.code, 0, "{table:?}");
+    let row = table.out.lines().nth(1).unwrap();
+    assert!(row.contains(" met ") || row.contains(" missed "), "{table:?}");
+}
+
+#[test]
 fn an_engine_can_be_named() {
     let place = Place::new();
     let rows = rows(&place, &["--only", "uncontended", "memory:"]);

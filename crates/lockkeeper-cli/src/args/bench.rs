@@ -23,6 +23,9 @@ pub struct Args {
     /// One row only: uncontended, turn, many-names, one-name, process-handoff, places, leases, run
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
+    /// Exit 1 when a target is missed
+    #[arg(long)]
+    pub strict: bool,
 }
 
 impl Args {

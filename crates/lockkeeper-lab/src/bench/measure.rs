@@ -53,6 +53,27 @@ impl Row {
         Self { ratio: of_rates.ratio, spread: of_rates.spread, ..self.measured(pairs) }
     }
 
+    /// Whether the target was met; `None` where there is none, or nothing to compare with it.
+    pub fn is_met(&self) -> Option<bool> {
+        let ratio = self.ratio?;
+        let (sign, bound) = self.target.split_once(' ').unwrap_or(("", self.target));
+        let bound: f64 = bound.parse().ok()?;
+        Some(match sign {
+            "≤" => ratio <= bound,
+            "≥" => ratio >= bound,
+            _ => ratio == bound,
+        })
+    }
+
+    /// The same in a word.
+    pub(crate) fn verdict(&self) -> &'static str {
+        match self.is_met() {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "-",
+        }
+    }
+
     /// What the floor is called, and the target.
     pub(crate) fn beside(mut self, floor: &'static str, target: &'static str) -> Self {
         (self.floor, self.target) = (floor, target);
@@ -114,6 +135,24 @@ mod tests {
         assert_eq!(row.spread, Some((2.0, 4.0)));
         let row = Row::default().rates(&pairs);
         assert_eq!((row.ratio, row.p50_us, row.floor_p50_us), (Some(1.0 / 3.0), 4.0, Some(1.0)));
+    }
+
+    #[test]
+    fn w9_a_verdict_is_the_target_s_and_a_row_without_a_target_has_none() {
+        for (target, ratio, met) in [
+            ("≤ 1.4", Some(1.4), Some(true)),
+            ("≤ 1.4", Some(1.41), Some(false)),
+            ("≥ 20", Some(20.0), Some(true)),
+            ("≥ 20", Some(19.0), Some(false)),
+            ("0", Some(0.0), Some(true)),
+            ("0", Some(1.0), Some(false)),
+            ("-", Some(1.0), None),
+            ("≤ 1.4", None, None),
+            ("", Some(1.0), None),
+        ] {
+            let row = Row { target, ratio, ..Row::default() };
+            assert_eq!(row.is_met(), met, "{target} {ratio:?}");
+        }
     }
 
     #[test]

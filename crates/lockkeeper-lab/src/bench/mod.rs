@@ -47,6 +47,8 @@ pub struct Options {
     pub json: bool,
     /// Show progress on stderr.
     pub progress: bool,
+    /// A target that is missed is a failure.
+    pub strict: bool,
 }
 
 impl Default for Options {
@@ -57,12 +59,13 @@ impl Default for Options {
             only: None,
             json: false,
             progress: false,
+            strict: false,
         }
     }
 }
 
-/// Measures, prints, and answers the exit code: 0, 1 when a row could not be measured or what it
-/// left could not be cleared away, 64 for a name that does not exist, 69 for an engine that cannot
+/// Measures, prints, and answers the exit code: 0, 1 when a row could not be measured, what it left
+/// could not be cleared away, or (strictly) a target was missed, 64 for a name that does not exist, 69 for an engine that cannot
 /// be used.
 pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
     if std::env::var_os(INSIDE).is_some() {
@@ -96,7 +99,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
             .max(1);
     let mut printer = print::Printer::new(out, options.json);
     let is_given = !options.urls.is_empty();
-    let mut all_measured = true;
+    let (mut all_measured, mut all_met) = (true, true);
     for url in &urls {
         let subject = match Subject::open(url, is_given, scratch.path().to_owned(), share) {
             Ok(subject) => subject,
@@ -120,7 +123,10 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
                 eprint!("\r\x1b[K");
             }
             match rows {
-                Ok(rows) => rows.iter().for_each(|row| printer.row(row)),
+                Ok(rows) => {
+                    rows.iter().for_each(|row| printer.row(row));
+                    all_met &= rows.iter().all(|row| row.is_met() != Some(false));
+                }
                 Err(text) => {
                     all_measured = false;
                     eprintln!("lockkeeper: bench: {name} on {}: {text}", subject.engine);
@@ -130,7 +136,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
         all_measured &= subject.close();
     }
     printer.end();
-    u8::from(!all_measured)
+    u8::from(!all_measured || options.strict && !all_met)
 }
 
 /// One engine under measurement.

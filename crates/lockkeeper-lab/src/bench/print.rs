@@ -27,7 +27,7 @@ impl<'a> Printer<'a> {
             String::new()
         } else {
             format!(
-                "{:<20} {:<7} {:>5} {:>10} {:>10} {:>11} {:>10} {:>6} {:>13}  {:<8} {}\n",
+                "{:<20} {:<7} {:>5} {:>10} {:>10} {:>11} {:>10} {:>6} {:>13}  {:<8} {:<8} {}\n",
                 "BENCH",
                 "ENGINE",
                 "TASKS",
@@ -38,6 +38,7 @@ impl<'a> Printer<'a> {
                 "RATIO",
                 "SPREAD",
                 "TARGET",
+                "VERDICT",
                 "FLOOR"
             )
         };
@@ -48,7 +49,7 @@ impl<'a> Printer<'a> {
         let spread = row.spread.map_or(String::new(), |(low, high)| format!("{low:.2}–{high:.2}"));
         let ratio_places = if row.ratio.is_some_and(|r| r < 0.1) { 4 } else { 2 };
         format!(
-            "{head}{:<20} {:<7} {:>5} {:>10} {:>10} {:>11} {:>10} {:>6} {:>13}  {:<8} {}",
+            "{head}{:<20} {:<7} {:>5} {:>10} {:>10} {:>11} {:>10} {:>6} {:>13}  {:<8} {:<8} {}",
             row.bench,
             row.engine,
             row.tasks,
@@ -59,6 +60,7 @@ impl<'a> Printer<'a> {
             some(row.ratio, ratio_places),
             spread,
             row.target,
+            row.verdict(),
             row.floor
         )
     }
@@ -67,7 +69,8 @@ impl<'a> Printer<'a> {
         if self.printed && !self.json {
             let text = "RATIO: median of neighbouring measurements, ours to the floor (one-name: \
                         the rate to that without hand-off; version-column, bystander: of rates; \
-                        places: share of a processor). SPREAD: 10th to 90th percentile.";
+                        places: share of a processor). SPREAD: 10th to 90th percentile. VERDICT: whether \
+                        RATIO meets TARGET.";
             let _ = writeln!(self.out, "{text}");
         }
     }
@@ -87,6 +90,7 @@ struct Object {
     ratio: Option<f64>,
     spread: Option<[f64; 2]>,
     target: &'static str,
+    verdict: Option<&'static str>,
 }
 
 fn object(row: &Row) -> String {
@@ -104,6 +108,7 @@ fn object(row: &Row) -> String {
         ratio: row.ratio.map(|r| (r * 100_000.0).round() / 100_000.0),
         spread: row.spread.map(|(low, high)| [round(low), round(high)]),
         target: row.target,
+        verdict: row.is_met().map(|_| row.verdict()),
     };
     // Numbers and plain words: there is nothing that could not be written.
     serde_json::to_string(&object).unwrap_or_default()
