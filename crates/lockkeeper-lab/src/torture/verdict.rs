@@ -101,8 +101,38 @@ pub(super) struct Outcome {
     pub(super) weak: Option<String>,
 }
 
+/// What convicts a client that is known to be wrong: when, in which words, and whether a fault
+/// excuses it.
+pub(super) struct Shown<'a> {
+    pub(super) class: &'static str,
+    pub(super) at: u64,
+    sentence: &'a str,
+    pub(super) is_excused: bool,
+}
+
+/// Everything of the classes that convict this client.
+pub(super) fn shown<'a>(
+    broken: &'static Broken,
+    report: &'a Report,
+    convictions: &'a [Conviction],
+    excuses: &'a Excuses,
+) -> impl Iterator<Item = Shown<'a>> {
+    let checked = report.violations.iter().map(|v| {
+        let (class, sentence) = (v.class.as_str(), v.sentence.as_str());
+        Shown { class, at: v.at, sentence, is_excused: excuses.expects(v) }
+    });
+    let others = convictions.iter().map(|c| {
+        let (class, sentence) = (c.class, c.sentence.as_str());
+        Shown { class, at: c.at, sentence, is_excused: excuses.expects_conviction(c) }
+    });
+    checked.chain(others).filter(|shown| broken.convicted_by.contains(&shown.class))
+}
+
 /// See the module.
 pub(super) struct Verdict {
+    /// The first violation of the class that convicts this client: when, after the first event, and
+    /// in which words.
+    convicted: Option<(&'static str, f64, String)>,
     of: Outcome,
     violations: Vec<Found>,
     expected: Vec<Found>,
@@ -111,7 +141,38 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    pub(super) fn new(of: Outcome, excuses: &Excuses) -> Self {
+    pub(super) fn new(mut of: Outcome, excuses: &Excuses) -> Self {
+        let convicted = of.broken.and_then(|broken| {
+            let start = of.report.span.0;
+            let place = |class| broken.convicted_by.iter().position(|known| *known == class);
+            let all = || shown(broken, &of.report, &of.convictions, excuses);
+            let first = |excused: bool| {
+                let all = all().filter(move |shown| shown.is_excused == excused);
+                all.min_by_key(|shown| (place(shown.class), shown.at))
+            };
+            let of_it = |shown: Shown<'_>| {
+                (shown.class, seconds(start, shown.at), shown.sentence.to_owned())
+            };
+            match (first(false), first(true)) {
+                (Some(shown), _) => Some(Ok(of_it(shown))),
+                (None, excused) => excused.map(of_it).map(Err),
+            }
+        });
+        let convicted = convicted.and_then(|shown| match (shown, of.broken) {
+            (Ok(shown), _) => Some(shown),
+            (Err((class, at, _)), Some(broken)) => {
+                // What is missing is a moment that nothing excuses.
+                of.weak = of.weak.take().map(|_| {
+                    format!(
+                        "broken:{} showed {class} at +{at:.3} s, which a fault or the busy \
+                         machine excuses: give it more --seconds, or a machine with less to do",
+                        broken.name
+                    )
+                });
+                None
+            }
+            (Err(_), None) => None,
+        });
         let (mut violations, mut expected) = (Vec::new(), Vec::new());
         for (class, count) in &of.report.found {
             let (fine, bad) = divide(*class, *count, &of.report, excuses);
@@ -132,7 +193,7 @@ impl Verdict {
                 }));
             }
         }
-        Self { of, violations, expected, kept: None }
+        Self { convicted, of, violations, expected, kept: None }
     }
 
     /// For its picture.
@@ -151,19 +212,6 @@ impl Verdict {
             convictions: &self.of.convictions,
             excuses,
         }
-    }
-
-    /// The first violation of the class that convicts this client: when, after the first event, and
-    /// in which words.
-    fn conviction(&self) -> Option<(&'static str, f64, &str)> {
-        let classes = self.of.broken?.convicted_by;
-        let checked =
-            self.of.report.violations.iter().map(|v| (v.class.as_str(), v.at, v.sentence.as_str()));
-        let others = self.of.convictions.iter().map(|c| (c.class, c.at, c.sentence.as_str()));
-        let own = checked.chain(others).filter(|(class, ..)| classes.contains(class));
-        let (class, at, sentence) =
-            own.min_by_key(|(class, at, _)| (classes.iter().position(|c| c == class), *at))?;
-        Some((class, seconds(self.of.report.span.0, at), sentence))
     }
 
     /// For how long who waited in an order that is promised was judged, all together; nothing where
@@ -266,15 +314,16 @@ impl Verdict {
         for left in &self.of.left_out {
             writeln!(out, "  left out: {left}")?;
         }
-        let ms = |ns: Option<u64>| {
-            ns.map_or("none measured".to_owned(), |ns| format!("{:.1} ms", ns as f64 / 1e6))
-        };
-        writeln!(
-            out,
-            "  recovery after a death: median {}, at most {}",
-            ms(self.of.report.recovery.p50()),
-            ms(self.of.report.recovery.max())
-        )?;
+        let recovery = &self.of.report.recovery;
+        match (recovery.p50(), recovery.max()) {
+            (Some(p50), Some(max)) => writeln!(
+                out,
+                "  recovery after a death or a fault: median {:.1} ms, at most {:.1} ms",
+                p50 as f64 / 1e6,
+                max as f64 / 1e6
+            )?,
+            _ => writeln!(out, "  recovery: nobody waited where a holder died or a fault ended")?,
+        }
         let Chances { judged, ended, outside, .. } = self.of.chances;
         writeln!(
             out,
@@ -314,7 +363,9 @@ impl Verdict {
                 counts.stale_rejected, counts.stale_accepted
             )?;
         }
-        for (found, how) in [(&self.expected, "expected"), (&self.violations, "NOT expected")] {
+        let allowed = format!("allowed by class {class} under these faults");
+        for (found, how) in [(&self.expected, allowed.as_str()), (&self.violations, "NOT expected")]
+        {
             for Found { class, count, first, at_s } in found {
                 let at = at_s.map_or(String::new(), |at| format!(" at +{at:.3} s"));
                 writeln!(
@@ -328,7 +379,7 @@ impl Verdict {
         if let Some(kept) = &self.kept {
             writeln!(out, "  histories kept in {}", kept.display())?;
         }
-        if let Some((class, seconds, sentence)) = self.conviction() {
+        if let Some((class, seconds, sentence)) = &self.convicted {
             let what = self.of.broken.map_or("", |b| b.what);
             writeln!(out, "convicted of {class}: {what}\n  at +{seconds:.3} s: {sentence}")?;
         }
@@ -336,7 +387,8 @@ impl Verdict {
             _ if self.has_violations() && !ours => writeln!(out, "VIOLATIONS"),
             _ if self.has_violations() => writeln!(out, "VIOLATIONS beyond what its class allows"),
             Some(why) => writeln!(out, "too weak to say: {why}"),
-            None => writeln!(out, "clean: nothing beyond what its class allows"),
+            None if self.expected.is_empty() => writeln!(out, "clean: nothing was found"),
+            None => writeln!(out, "clean: nothing beyond what its class allows, as listed above"),
         }
     }
 }

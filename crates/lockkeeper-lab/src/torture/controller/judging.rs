@@ -11,7 +11,7 @@ use crate::judge::liveness::{LIVENESS, SLACK};
 use crate::judge::starvation::{Fair, Judged};
 use crate::torture::crew::CRASH;
 use crate::torture::fault::CROWD;
-use crate::torture::verdict::{Outcome, Verdict};
+use crate::torture::verdict::{Outcome, Verdict, shown};
 use crate::torture::waiting::{self, Waited};
 use crate::torture::{Subject, ns, picture};
 
@@ -41,10 +41,9 @@ impl Run {
         let begun = Writer::now();
         // Histories that cannot be read now are read at the end, where it is an error.
         let Ok(Findings { report, waited, .. }) = self.findings() else { return false };
-        let checked = report.violations.iter().filter(|v| v.at < begun).map(|v| v.class.as_str());
-        checked
-            .chain(waited.convictions.iter().map(|c| c.class))
-            .any(|class| broken.convicted_by.contains(&class))
+        // One that is excused convicts nobody: what is wrong goes on, and is seen again.
+        shown(broken, &report, &waited.convictions, self.harm.excuses())
+            .any(|shown| !shown.is_excused && shown.at < begun)
     }
 
     /// What the histories say, as far as they are written.

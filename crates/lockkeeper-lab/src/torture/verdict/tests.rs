@@ -151,3 +151,58 @@ fn a_conviction_counts_also_where_nothing_was_ever_held() {
     }
     assert_eq!((verdict(Vec::new()).word(), verdict(Vec::new()).exit_code()), ("too-weak", 2));
 }
+
+#[cfg(feature = "redis")]
+#[test]
+fn n4_what_a_fault_excuses_convicts_nobody_and_is_told_as_what_was_missing() {
+    let seen = |at: u64| Conviction {
+        class: LIVENESS,
+        name: "a".to_owned(),
+        at,
+        until: at + 1,
+        sentence: "nobody got it".to_owned(),
+    };
+    let broken = crate::torture::broken::find("setnx-forever").unwrap();
+    let mut excuses = Excuses::new(false, Duration::ZERO, Late::never());
+    excuses.blind_from(10_000_000_000);
+    let told = |convictions| {
+        let unseen = Some("the flaw of broken:setnx-forever was not seen".to_owned());
+        let client = Subject::Broken(broken.name.to_owned());
+        let outcome = Outcome { broken: Some(broken), client, weak: unseen, ..of(convictions) };
+        let verdict = Verdict::new(outcome, &excuses);
+        let mut text = Vec::new();
+        verdict.print(&mut text).unwrap();
+        (verdict.exit_code(), String::from_utf8(text).unwrap())
+    };
+    let (code, text) = told(vec![seen(20_000_000_000)]);
+    assert!(code == 2 && !text.contains("convicted of"), "{text}");
+    assert!(text.contains("showed liveness at +20.000 s, which a fault or the busy"), "{text}");
+    let (code, text) = told(vec![seen(20_000_000_000), seen(5_000_000_000)]);
+    assert!(code == 1 && text.contains("convicted of liveness"), "{text}");
+    assert!(text.contains("at +5.000 s: nobody got it"), "the one that nothing excuses: {text}");
+    let (code, text) = told(Vec::new());
+    assert!(code == 2 && text.contains("was not seen"), "{text}");
+}
+
+#[test]
+fn q10_the_last_lines_say_what_was_measured_and_what_the_class_allows() {
+    let told = |outcome: Outcome| {
+        let mut text = Vec::new();
+        let mut excuses = Excuses::new(false, Duration::ZERO, Late::never());
+        excuses.blind_from(30);
+        Verdict::new(Outcome { weak: None, ..outcome }, &excuses).print(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    };
+    let nothing = told(of(Vec::new()));
+    assert!(nothing.contains("recovery: nobody waited"), "{nothing}");
+    assert!(!nothing.contains("none measured"), "{nothing}");
+    assert!(nothing.ends_with("clean: nothing was found\n"), "{nothing}");
+    let mut outcome = of(Vec::new());
+    outcome.report.found = BTreeMap::from([(Class::Overlap, 1)]);
+    outcome.report.moments = BTreeMap::from([(Class::Overlap, vec![Moment::at(40)])]);
+    let allowed = told(outcome);
+    assert!(
+        allowed.contains("  allowed by class CORRECTNESS (fenced) under these faults: overlap × 1")
+    );
+    assert!(allowed.ends_with("allows, as listed above\n"), "{allowed}");
+}
