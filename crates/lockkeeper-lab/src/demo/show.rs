@@ -116,16 +116,28 @@ impl<'a> Shown<'a> {
             text += "Act 4, the holder that is paused beyond its lease, needs an engine with \
                      leases; this one has none to outlive.\n";
         }
-        text += if promised && !failover::scenes(self.about.engine).is_empty() {
-            "lockkeeper kept its promise: every piece was sold once. Only the failover of act 5 \
-             sold\none twice, as the class EFFICIENCY says.\n"
-        } else if promised {
-            "lockkeeper kept its promise: every piece was sold once.\n"
-        } else {
-            "lockkeeper did NOT keep its promise: please report this with the lines above.\n"
-        };
+        let fails_over = !failover::scenes(self.about.engine).is_empty();
+        text += &outcome_of_all(promised, self.about.expiry.is_timed(), fails_over);
         self.print(&text)
     }
+}
+
+/// What it all came to; a row that sold a piece twice is named, with why.
+fn outcome_of_all(promised: bool, has_leases: bool, fails_over: bool) -> String {
+    if !promised {
+        return "lockkeeper did NOT keep its promise: please report this with the lines above.\n"
+            .to_owned();
+    }
+    let mut text =
+        String::from("lockkeeper kept its promise: act 3 sold every piece once, and none twice.\n");
+    if has_leases {
+        text += "Act 4 sold one twice as long as the stock did not check the token: no lock can \
+                 stop a holder\nthat was paused beyond its lease.\n";
+    }
+    if fails_over {
+        text += "Act 5 sold one twice in a failover, as the class EFFICIENCY says.\n";
+    }
+    text
 }
 
 fn count(number: u64, what: &str) -> String {
@@ -249,6 +261,22 @@ mod tests {
             let text = json(&outcome(1, guarding, 8, 73)).unwrap();
             assert!(text.contains(&format!("\"guard\":\"{word}\"")), "{text}");
         }
+    }
+
+    #[test]
+    fn w5_the_last_words_contradict_no_row() {
+        let of = |has_leases, fails_over| outcome_of_all(true, has_leases, fails_over);
+        assert_eq!(of(false, false).lines().count(), 1);
+        for (text, acts) in
+            [(of(true, false), &["Act 4"][..]), (of(true, true), &["Act 4", "Act 5"])]
+        {
+            assert!(!text.contains("every piece was sold once"), "{text}");
+            for act in acts {
+                assert!(text.contains(&format!("{act} sold one twice")), "{text}");
+            }
+            assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        }
+        assert!(outcome_of_all(false, true, true).contains("NOT"));
     }
 
     #[test]
