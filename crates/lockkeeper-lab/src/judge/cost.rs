@@ -2,11 +2,16 @@
 //! measured without a crowd, and while it is there. Those who come away with nothing cost
 //! something, too, and are more in a long line: they are counted beside hand-offs.
 //!
+//! What is asked because time passes is no cost of a caller: whoever stands in line looks again
+//! every two claim leases (R10), and where processors are short turns are slow, so a caller's wait
+//! has more of these looks the longer the line is. They are counted by their time, and left out.
+//!
 //! Who waits is read from the histories, in places: a process of this library has one for each
 //! name, however many of its tasks wait (R9), and what they hand on among themselves costs nothing.
 //! Of locks that are not ours everybody who waits has one.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -29,6 +34,10 @@ const ASKED_MIN: u64 = 30;
 /// it.
 const WAITING_MIN: f64 = 0.5;
 const MORE_MIN: f64 = 1.0;
+
+/// How many commands a look at one's place is on the server, those of its script included: of 506
+/// of Redis' own layout 13 each, and the call.
+const LOOK: f64 = 14.0;
 
 /// What the server had answered at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +98,8 @@ impl Spans {
     /// as one.
     pub(crate) fn count(&self, ours: bool) -> Count<'_> {
         let seen = vec![Seen::default(); self.all.len()];
-        Count { ours, spans: &self.all, seen, there: HashSet::new(), ready: HashMap::new() }
+        let (there, ready) = (HashSet::new(), HashMap::new());
+        Count { ours, look: None, spans: &self.all, seen, there, ready }
     }
 }
 
@@ -103,6 +113,8 @@ struct Seen {
 /// What histories say of spans.
 pub(crate) struct Count<'a> {
     ours: bool,
+    /// How often everybody in line looks again.
+    look: Option<Duration>,
     spans: &'a [Span],
     seen: Vec<Seen>,
     there: HashSet<u32>,
@@ -141,15 +153,21 @@ impl Judge for Count<'_> {
 }
 
 impl Count<'_> {
+    /// Whoever stands in line, and the holder, asks once in this time, whatever happens.
+    pub(crate) fn looking_every(self, look: Option<Duration>) -> Self {
+        Self { look, ..self }
+    }
+
     /// What they say; nothing when they are too short.
     pub(crate) fn finish(self) -> Option<Cost> {
         let first = self.spans.iter().find(|span| span.crowded)?;
         let level = |crowded| {
             let all = self.spans.iter().zip(&self.seen);
-            Level::of(all.filter(|(span, _)| {
+            let counts = all.filter(|(span, _)| {
                 span.crowded == crowded
                     && self.ready.get(&span.group).is_none_or(|ready| span.from.at >= *ready)
-            }))
+            });
+            Level::of(counts, self.look)
         };
         let (quiet, crowd) = (level(false)?, level(true)?);
         let until = self
@@ -172,16 +190,24 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    fn of<'a>(spans: impl Iterator<Item = (&'a Span, &'a Seen)>) -> Option<Self> {
-        let (mut calls, mut all) = (0, Seen::default());
+    fn of<'a>(
+        spans: impl Iterator<Item = (&'a Span, &'a Seen)>,
+        look: Option<Duration>,
+    ) -> Option<Self> {
+        let (mut calls, mut all) = (0.0, Seen::default());
         for (span, seen) in spans {
-            calls += span.to.calls - span.from.calls;
+            let time = Duration::from_nanos(span.to.at - span.from.at).as_secs_f64();
+            let looks = look.map_or(0.0, |look| time / look.as_secs_f64());
+            let places = 1.0 + seen.waiting as f64 / seen.asked.max(1) as f64;
+            let answered = (span.to.calls - span.from.calls) as f64;
+            calls += (answered - looks * places * LOOK).max(0.0);
             all.asked += seen.asked;
             all.waiting += seen.waiting;
         }
         // To a hundredth: more is not in it.
-        let each = |sum: u64| (sum as f64 / all.asked as f64 * 100.0).round() / 100.0;
-        (all.asked >= ASKED_MIN).then(|| Self { waiting: each(all.waiting), requests: each(calls) })
+        let each = |sum: f64| (sum / all.asked as f64 * 100.0).round() / 100.0;
+        let waiting = all.waiting as f64;
+        (all.asked >= ASKED_MIN).then(|| Self { waiting: each(waiting), requests: each(calls) })
     }
 }
 
@@ -327,6 +353,27 @@ mod tests {
         assert!(
             measured(true, 100, [2, 6], [3, 8]).is_some_and(|cost| cost.conviction().is_some())
         );
+    }
+
+    #[test]
+    fn l1_what_whoever_waits_asks_because_time_passes_is_no_cost_of_a_caller() {
+        let sample = |seconds: u64, calls| Sample { at: seconds * 1_000_000_000, calls };
+        let span = |from, to| Span { group: 1, crowded: true, from, to };
+        // A hundred callers in ten seconds, with nine others in line, for 20 requests each; and
+        // what ten look at every 400 ms.
+        let seen = Seen { asked: 100, waiting: 900 };
+        let looks = 10 * 25 * 14;
+        let slow = [(span(sample(0, 0), sample(10, 2_000 + looks)), seen)];
+        let of = |look| Level::of(slow.iter().map(|(span, seen)| (span, seen)), look).unwrap();
+        assert_eq!(of(Some(Duration::from_millis(400))).requests, 20.0);
+        assert_eq!(of(None).requests, 55.0, "of others' locks everything is counted");
+        // A herd is woken by each release, however little time passes.
+        let herd = [(span(sample(0, 0), sample(1, 100 * 10 * 14)), seen)];
+        let of = Level::of(
+            herd.iter().map(|(span, seen)| (span, seen)),
+            Some(Duration::from_millis(400)),
+        );
+        assert!(of.unwrap().requests > 130.0, "{of:?}");
     }
 
     #[test]

@@ -22,6 +22,9 @@ const DETAILS: usize = 5_000;
 /// included, where no fault is in its way.
 const WITHDRAW: Duration = Duration::from_secs(3);
 
+/// Nobody in line looks more seldom (R10).
+const NET_EVERY: Duration = Duration::from_secs(5);
+
 /// What the histories say.
 struct Findings {
     report: check::Report,
@@ -70,7 +73,9 @@ impl Run {
         // What other faults cost is not known.
         let alone = self.harm.happened().keys().all(|fault| *fault == CROWD);
         let none = Spans::default();
-        let mut count = if alone { self.stage.spans() } else { &none }.count(ours);
+        let mut count = if alone { self.stage.spans() } else { &none }
+            .count(ours)
+            .looking_every(self.looks_every().filter(|_| ours));
         let late = self.pulse.late();
         let mut waited = waiting::judge(recovery, self.fair(), &late, dir, &mut tally, &mut count)?;
         let cost = count.finish();
@@ -83,6 +88,13 @@ impl Run {
                 && self.harm.excuses().judges_wait(until)
         });
         Ok(Findings { report, waited, chances, cost })
+    }
+
+    /// How often whoever stands in line looks at its place, where grants are pushed.
+    fn looks_every(&self) -> Option<Duration> {
+        let about = self.stage.arena.about();
+        let lease = about.expiry.claim_lease()?.min(about.recovery / 3);
+        Some(NET_EVERY.min(2 * lease)).filter(|every| !every.is_zero())
     }
 
     /// How many may pass one who waits, where a line keeps the order.
