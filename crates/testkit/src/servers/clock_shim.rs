@@ -173,3 +173,6 @@ impl Lie {
         self.since_ns = now_ns;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,9 @@
 //! The preloaded clock, on a real Redis server.
 
-#![allow(clippy::expect_used, reason = "tests")]
-
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lockkeeper_testkit::redis::server::RedisServer;
-use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
+use super::{ClockShim, Clocks};
+use crate::redis::server::RedisServer;
 
 const HOUR: f64 = 3600.0;
 
