@@ -59,7 +59,7 @@ fn program(name: &str) -> Command {
 }
 
 /// Any program, as the user that the server belongs to.
-pub(super) fn outside(program: impl AsRef<OsStr>) -> Command {
+pub fn outside(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     if Uid::effective().is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -160,7 +160,7 @@ impl PostgresServer {
     }
 
     /// The same, started with these variables.
-    pub(crate) fn try_start_with(
+    pub fn try_start_with(
         parent: &Path,
         settings: &[&str],
         environment: &[(&'static str, PathBuf)],
@@ -182,7 +182,7 @@ impl PostgresServer {
     ///
     /// # Errors
     /// When the data cannot be copied, or it does not start.
-    pub(crate) fn try_standby(&self, parent: &Path, port: Option<u16>) -> Result<Self, String> {
+    pub fn try_standby(&self, parent: &Path, port: Option<u16>) -> Result<Self, String> {
         let dir = directory(parent)?;
         let output = program("pg_basebackup")
             .args([
@@ -356,7 +356,7 @@ impl PostgresServer {
     ///
     /// # Errors
     /// When it does not run, or that is not allowed.
-    pub(crate) fn refuse_writes(&self, refuse: bool) -> Result<(), String> {
+    pub fn refuse_writes(&self, refuse: bool) -> Result<(), String> {
         // The soft limit alone: it may be raised again by whoever lowered it.
         let limit = if refuse { "0:" } else { "unlimited:" };
         for pid in self.processes() {
@@ -375,7 +375,7 @@ impl PostgresServer {
     }
 
     /// The first of its own processes, which stays unless all had to begin anew.
-    pub(crate) fn first_child(&self) -> Option<i32> {
+    pub fn first_child(&self) -> Option<i32> {
         self.processes().get(1).copied()
     }
 
@@ -404,7 +404,7 @@ impl PostgresServer {
     }
 
     /// Whether it was started, and nobody ended it.
-    pub(crate) fn is_started(&self) -> bool {
+    pub fn is_started(&self) -> bool {
         self.child.is_some()
     }
 
