@@ -131,8 +131,8 @@ impl Ask<'_> {
     }
 
     /// Waits for an answer: in line until the first instant, for an engine that says nothing until
-    /// the second. `before` is what the try before this one came to. `in_vain`: whoever is before us in
-    /// line waits for an ancestor of ours, and that one waits for us.
+    /// the second. `before` is what the try before this one came to. `in_vain`: whoever is before
+    /// us in line waits for an ancestor of ours, and that one waits for us.
     fn wait(
         &self,
         mut waiting: Box<dyn Waiting>,
@@ -211,7 +211,8 @@ impl Ask<'_> {
     }
 }
 
-/// Whether it is known when asking can succeed. Without a time of the user's own that is waited for.
+/// Whether it is known when asking can succeed. Without a time of the user's own that is waited
+/// for.
 fn waits_out(patience: Option<Duration>, why: &Error, give_up: &mut Option<Moment>) -> bool {
     let Some(after) = why.retry_after() else { return false };
     if patience.is_none() {

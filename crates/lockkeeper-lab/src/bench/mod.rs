@@ -65,8 +65,8 @@ impl Default for Options {
 }
 
 /// Measures, prints, and answers the exit code: 0, 1 when a row could not be measured, what it left
-/// could not be cleared away, or (strictly) a target was missed, 64 for a name that does not exist, 69 for an engine that cannot
-/// be used.
+/// could not be cleared away, or (strictly) a target was missed, 64 for a name that does not exist,
+/// 69 for an engine that cannot be used.
 pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
     if std::env::var_os(INSIDE).is_some() {
         eprintln!(

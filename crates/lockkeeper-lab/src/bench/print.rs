@@ -69,8 +69,8 @@ impl<'a> Printer<'a> {
         if self.printed && !self.json {
             let text = "RATIO: median of neighbouring measurements, ours to the floor (one-name: \
                         the rate to that without hand-off; version-column, bystander: of rates; \
-                        places: share of a processor). SPREAD: 10th to 90th percentile. VERDICT: whether \
-                        RATIO meets TARGET.";
+                        places: share of a processor). SPREAD: 10th to 90th percentile. VERDICT: \
+                        whether RATIO meets TARGET.";
             let _ = writeln!(self.out, "{text}");
         }
     }

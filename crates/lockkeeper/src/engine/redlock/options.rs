@@ -90,8 +90,8 @@ impl RedlockOptions {
         let max_ttl = url.take_duration("max_ttl")?.unwrap_or_default().max(MAX_TTL);
         if max_ttl < common.ttl {
             return Err(wrong(format!(
-                "the URL's ttl is {:?} and its max_ttl is {max_ttl:?}: write a ttl up to max_ttl, or the same \
-                 greater max_ttl in the URL of every client",
+                "the URL's ttl is {:?} and its max_ttl is {max_ttl:?}: write a ttl up to max_ttl, \
+                 or the same greater max_ttl in the URL of every client",
                 common.ttl
             )));
         }
