@@ -117,7 +117,7 @@ pub(crate) fn register(registration: Registration) -> Result<()> {
 }
 
 /// What to do where a URL of another scheme is right: to write it, or to get a build that has it.
-#[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
 pub(crate) fn scheme_hint(scheme: &str, url: &str) -> String {
     match find(scheme) {
         Ok(_) => format!("use {url}"),
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+    #[cfg(any(feature = "redis", feature = "zookeeper"))]
     #[test]
     fn n6_a_hint_names_a_scheme_of_this_build_or_how_to_get_one_that_has_it() {
         for (schemes, from) in SCHEMES {

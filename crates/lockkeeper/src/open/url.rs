@@ -229,7 +229,7 @@ impl fmt::Debug for EngineUrl {
 pub(crate) fn duration(option: &str, text: &str) -> Result<Duration> {
     crate::words::duration::parse(text).ok_or_else(|| {
         let form = crate::words::duration::meant(text);
-        let form = form.map_or_else(|| "500ms, 2.5, 30s, 1h30m".to_owned(), |meant| meant);
+        let form = form.unwrap_or_else(|| "500ms, 2.5, 30s, 1h30m".to_owned());
         bad(format!("{option}={text} is not a duration: write {form}"))
     })
 }
