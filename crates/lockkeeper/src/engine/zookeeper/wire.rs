@@ -27,7 +27,7 @@ const PASSED_MAX: usize = 1 << 30;
 /// How much is read at once.
 const READ_AT_ONCE: usize = 16 << 10;
 
-/// After how long without an answer to the greeting a server is asked what it is.
+/// How often a server that does not answer the greeting is asked what it is.
 const SILENT: Duration = Duration::from_millis(500);
 /// How long a server may take to say in which state it is.
 const STATE_WITHIN: Duration = Duration::from_millis(500);
@@ -103,13 +103,13 @@ pub(super) async fn dial(
             }
         }
     });
-    let answered = match tokio::time::timeout(SILENT, &mut body).await {
-        Ok(answered) => answered,
-        // A server of another kind waits for more; a slow one of ours is not to be given up.
-        Err(_) => match if tls.is_none() { another_kind(server, until).await } else { None } {
-            Some(error) => return Err(error),
-            None => body.await,
-        },
+    // A server of another kind waits for more; a slow one of ours is not to be given up. One that
+    // gave us a session needs no second connection to tell what it is.
+    let asks = tls.is_none() && key.id == 0;
+    let answered = tokio::select! {
+        biased;
+        answered = &mut body => answered,
+        error = another_kind(server, until), if asks => return Err(error),
     };
     let body = match answered {
         Ok(body) => body,
@@ -132,8 +132,10 @@ async fn broken(
     until: Instant,
     error: io::Error,
 ) -> Error {
+    // What a server says that is no ZooKeeper is no message, either.
+    let is_told = is_end(&error) || error.kind() == io::ErrorKind::InvalidData;
     if tls.is_none()
-        && is_end(&error)
+        && is_told
         && let Some(why) = why_closed(server, until).await
     {
         return why;
@@ -158,20 +160,33 @@ async fn why_closed(server: &(String, u16), until: Instant) -> Option<Error> {
             "the server serves nobody: it has no quorum, or is starting"
         }
         state if state.contains("Mode: read-only") => READ_ONLY,
-        _ => return None,
+        said => return redis_at(server, &said),
     };
     Some(Error::new(ErrorKind::Unreachable, why))
 }
 
 /// A server that takes the connection and does not answer may be one of Redis: it waits for the end
-/// of a line, and what ends the question for the state ends that.
-async fn another_kind(server: &(String, u16), until: Instant) -> Option<Error> {
-    let said = state_of(server, until).await?;
+/// of a line, and what ends the question for the state ends that. Ends with that only: one that
+/// says nothing in time is asked again.
+async fn another_kind(server: &(String, u16), until: Instant) -> Error {
+    loop {
+        tokio::time::sleep(SILENT).await;
+        let Some(said) = state_of(server, until).await else { continue };
+        if let Some(error) = redis_at(server, &said) {
+            return error;
+        }
+        if !said.is_empty() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The error for what only a Redis server says.
+fn redis_at((host, port): &(String, u16), said: &str) -> Option<Error> {
     let is_redis = ["-ERR ", "-NOAUTH ", "-NOPERM ", "-DENIED "];
     if !is_redis.iter().any(|error| said.starts_with(error)) {
         return None;
     }
-    let (host, port) = server;
     let hint = scheme_hint("redis", &format!("redis://{host}:{port}"));
     let text = format!("what answers at {host}:{port} is a Redis server: {hint}");
     Some(Error::new(ErrorKind::InvalidArgument, text))
@@ -359,6 +374,95 @@ mod tests {
         fill(&mut frames, &[0, 0, 0, 2, 5, 6]);
         assert_eq!(frames.next().unwrap(), Some(Frame::Whole(&[5, 6])));
         assert_eq!(frames.next().unwrap(), None);
+    }
+
+    /// Dials a server of the test's for a session.
+    async fn dialled(at: std::net::SocketAddr, id: i64) -> Result<Dialled> {
+        let server = (at.ip().to_string(), at.port());
+        let key = SessionKey { id, ..SessionKey::fresh() };
+        let until = Instant::now() + Duration::from_secs(120);
+        let clock = Clock::real();
+        let dialling = dial(&server, None, &key, 0, Duration::from_secs(10), until, &clock);
+        tokio::time::timeout(Duration::from_secs(120), dialling).await.expect("it hangs")
+    }
+
+    /// The first answer of a server: session 7 for ten seconds.
+    fn welcome() -> Vec<u8> {
+        let mut body = vec![0; 4];
+        body.extend(10_000i32.to_be_bytes());
+        body.extend(7i64.to_be_bytes());
+        body.extend(16i32.to_be_bytes());
+        body.extend([0; 17]);
+        let length = u32::try_from(body.len()).unwrap();
+        [length.to_be_bytes().to_vec(), body].concat()
+    }
+
+    /// Both at once, on a runtime of the test's.
+    fn both<T>(server: impl Future<Output = T>, client: impl Future<Output = Result<Dialled>>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (_kept, dialled) = runtime.block_on(async { tokio::join!(server, client) });
+        assert_eq!(dialled.map(|dialled| dialled.answer.key.id).unwrap(), 7);
+    }
+
+    fn listening() -> (std::net::TcpListener, std::net::SocketAddr) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let at = listener.local_addr().unwrap();
+        (listener, at)
+    }
+
+    #[test]
+    fn w2_a_slow_server_is_heard_while_it_is_asked_again_and_again_what_it_is() {
+        let (listener, at) = listening();
+        let server = async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let (first, _) = listener.accept().await.unwrap();
+            // Nobody answers the questions.
+            let asked = [listener.accept().await.unwrap(), listener.accept().await.unwrap()];
+            first.writable().await.unwrap();
+            first.try_write(&welcome()).unwrap();
+            (first, asked)
+        };
+        both(server, dialled(at, 0));
+    }
+
+    #[test]
+    fn w2_a_server_that_gave_the_session_is_waited_for_on_one_connection() {
+        let (listener, at) = listening();
+        let server = async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let (first, _) = listener.accept().await.unwrap();
+            let other = tokio::time::timeout(SILENT + SILENT / 2, listener.accept()).await;
+            assert!(other.is_err(), "{other:?}");
+            first.writable().await.unwrap();
+            first.try_write(&welcome()).unwrap();
+            first
+        };
+        both(server, dialled(at, 7));
+    }
+
+    #[test]
+    fn w2_a_redis_server_that_refuses_whoever_connects_is_named() {
+        let (listener, at) = listening();
+        let denied = b"-DENIED Redis is running in protected mode because protected mode is on\r\n";
+        let server = async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            loop {
+                let (one, _) = listener.accept().await.unwrap();
+                one.writable().await.unwrap();
+                one.try_write(denied).unwrap();
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let dialled = runtime.block_on(async {
+            tokio::select! {
+                dialled = dialled(at, 0) => dialled,
+                () = server => panic!("it serves for ever"),
+            }
+        });
+        let error = dialled.map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("is a Redis server"), "{error}");
     }
 
     #[test]
