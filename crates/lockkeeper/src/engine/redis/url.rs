@@ -59,12 +59,17 @@ pub(crate) fn options(
 /// Several servers, of which a URL of one server can name one: what makes them one service decides
 /// the scheme.
 fn several(url: &EngineUrl) -> Error {
-    let hosts: Vec<&str> = url.hosts.iter().map(|(host, _)| host.as_str()).collect();
-    let hosts = hosts.join(",");
+    let written = |(host, port): &(String, Option<u16>)| {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        port.map_or(host.clone(), |port| format!("{host}:{port}"))
+    };
+    let hosts = url.hosts.iter().map(written).collect::<Vec<_>>().join(",");
+    // Whoever asked for TLS is not to be led to a connection without it.
+    let tls = if url.scheme == "rediss" { "?tls=true" } else { "" };
     let forms = [
-        ("redis+sentinel", format!("redis+sentinel://{hosts}/SERVICE for its Sentinels")),
-        ("redis+cluster", format!("redis+cluster://{hosts} for a Redis Cluster")),
-        ("redlock", format!("redlock://{hosts} for a quorum of independent servers")),
+        ("redis+sentinel", format!("redis+sentinel://{hosts}/SERVICE{tls} for its Sentinels")),
+        ("redis+cluster", format!("redis+cluster://{hosts}{tls} for a Redis Cluster")),
+        ("redlock", format!("redlock://{hosts}{tls} for a quorum of independent servers")),
     ];
     let is_quorum = [3, 5, 7, 9].contains(&url.hosts.len());
     let fits = |scheme: &str| scheme != "redlock" || is_quorum;
@@ -328,6 +333,9 @@ mod tests {
         for (url, says) in [
             ("redis://", "host"),
             ("redis://a,b", "one host"),
+            ("redis://h:1,[::1]:2,h:3/4", "redlock://h:1,[::1]:2,h:3 for a quorum"),
+            ("rediss://a:7001,b", "redis+sentinel://a:7001,b/SERVICE?tls=true for"),
+            ("rediss://a:7001,b", "redis+cluster://a:7001,b?tls=true for"),
             ("redis://h/x", "database number"),
             ("redis://ann@h", "no password"),
             ("redis://:p@h?password_env=X", "twice"),
