@@ -24,8 +24,7 @@ pub(super) fn places(subject: &Subject) -> Result<Vec<Row>, String> {
         .row("places", CROWD)
         .beside("server commands a hand-off, to those with one place in line", "1");
     hand_off.ratio = Some(crowded / alone.max(1.0));
-    let mut commands =
-        subject.row("places", CROWD).beside("server commands a hand-off", "constant");
+    let mut commands = subject.row("places", CROWD).beside("server commands a hand-off", "-");
     commands.ratio = Some(crowded);
     let mut rows = vec![hand_off, commands, background(subject, &mut raw)?];
     rows.extend(waiting::places(subject)?);
