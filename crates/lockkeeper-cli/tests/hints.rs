@@ -12,7 +12,7 @@ use common::{Place, Ran, finish};
 use lockkeeper_testkit::redis::server::RedisServer;
 
 /// What is typed, and what the suggested line prints when it is typed in its place.
-const LINES: [(&str, &str); 26] = [
+const LINES: [(&str, &str); 29] = [
     ("lockkeeper run x echo a", "a\n"),
     ("lockkeeper run -w 3 'a b' -n echo -c a", "-c a\n"),
     ("lockkeeper run x -c 'echo $0' a b", "a\n"),
@@ -26,6 +26,9 @@ const LINES: [(&str, &str); 26] = [
     ("lockkeeper exec x -- echo a", "a\n"),
     ("lockkeeper exec x echo a", "a\n"),
     ("lockkeeper lock x -- echo a", "a\n"),
+    ("lockkeeper lock -- echo a", "a\n"),
+    ("lockkeeper free -- echo a", "a\n"),
+    ("lockkeeper show -w 3 -- echo a", "a\n"),
     ("lockkeeper leader x -- echo a", "a\n"),
     ("lockkeeper info x", "x (lock, file): free"),
     ("lockkeeper run", ""),
@@ -104,6 +107,7 @@ fn q3_a_word_that_is_known_from_elsewhere_leads_to_what_it_is_called_here() {
     let place = Place::new();
     for (line, right) in [
         ("lockkeeper unlock x", "lockkeeper release --force x?"),
+        ("lockkeeper unlock --force x", "lockkeeper release --force x?"),
         ("lockkeeper free", "lockkeeper release --force NAME?"),
         ("lockkeeper lock x", "lockkeeper acquire x?"),
         ("lockkeeper exec x", "lockkeeper run NAME -- CMD ARGS…?"),
@@ -125,7 +129,8 @@ fn q5_a_scheme_that_is_known_from_elsewhere_and_several_servers_lead_to_the_url_
         ("valkey://a", "did you mean redis?"),
         ("redis://a,b,c", "redlock://a,b,c for a quorum"),
         ("redis://a,b", "redis+sentinel://a,b/SERVICE"),
-        ("rediss://a,b", "redis+cluster://a,b"),
+        ("redis://a:1,b:2,a:3/4", "redlock://a:1,b:2,a:3 for a quorum"),
+        ("rediss://a:7001,b", "redis+cluster://a:7001,b?tls=true for"),
     ] {
         let wrong = type_in(&place, &format!("lockkeeper --url {url} run x -- true"));
         assert_eq!((wrong.code, wrong.err.lines().count()), (64, 1), "{url}: {wrong:?}");

@@ -128,13 +128,19 @@ const MEANT: [(&[&str], &[&str]); 8] = [
 ];
 
 /// The line with what a word that is known from elsewhere is called here. A command behind a lock
-/// is run under it.
+/// is run under it; where no other word can be the lock's name, this one is.
 pub fn with_meant(word: &str, line: &[OsString]) -> Option<String> {
     let at = line.iter().position(|w| w == word)?;
     let (_, meant) = MEANT.iter().find(|(words, _)| words.contains(&word))?;
+    if line.iter().any(|w| w == "--") && is_right(&with(line, at..at, &["run".as_ref()])) {
+        return None;
+    }
     let run: &[&str] = &["run"];
+    let given: Vec<&OsString> = line.iter().skip(at + 1).take_while(|w| *w != "--").collect();
     let lines = [*meant, run].map(|meant| {
-        let words: Vec<&OsStr> = meant.iter().map(OsStr::new).collect();
+        let is_given = |word: &str| word.starts_with('-') && given.iter().any(|w| **w == *word);
+        let words = meant.iter().filter(|word| !is_given(word));
+        let words: Vec<&OsStr> = words.map(OsStr::new).collect();
         with(line, at..at + 1, &words)
     });
     if let Some(right) = lines.iter().find(|line| is_right(line)) {
