@@ -80,8 +80,8 @@ impl<'a> Holder<'a> {
         words.engine(choice);
         words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let lock = &self.args.lock;
-        let given = engine::idle_options(choice, lock.ttl, lock.no_renew);
-        words.remark(engine::remarks(choice, &self.wanted.name, given));
+        let given = || engine::idle_options(choice, lock.ttl, lock.no_renew);
+        words.remark(|| engine::remarks(&self.wanted.name, given()));
         let signals = Signals::take()
             .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         // Nothing runs under it that would have to be stopped.

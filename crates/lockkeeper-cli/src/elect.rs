@@ -52,8 +52,8 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
         Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
     words.engine(&choice);
     words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
-    let given = engine::idle_options(&choice, args.ttl, false);
-    words.remark(engine::remarks(&choice, &wanted.name, given));
+    let given = || engine::idle_options(&choice, args.ttl, false);
+    words.remark(|| engine::remarks(&wanted.name, given()));
     let mut signals = Signals::take()
         .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
     let mut first = true;

@@ -8,14 +8,13 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use lockkeeper::config::Place as Home;
 use lockkeeper::engine::{Keep, Line, Place, Registration};
 use lockkeeper::url::EngineUrl;
 use lockkeeper::{
     Claim, ClaimId, Description, Error, ErrorKind, Holder, Name, Require, Result, Token,
 };
 
-use crate::choice::{Choice, Source};
+use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::guardian::Care;
 pub use crate::guardian::Release;
@@ -240,34 +239,23 @@ pub fn idle_options(choice: &Choice, ttl: Option<Duration>, no_renew: bool) -> V
 
 /// What whoever takes a lock by hand should know, and nothing that is wrong with the line: `given`
 /// is what [`idle_options`] says.
-pub fn remarks(choice: &Choice, name: &Name, given: Vec<String>) -> Vec<String> {
-    given.into_iter().chain(looks_like_a_file(name)).chain(is_of_this_machine(choice)).collect()
+pub fn remarks(name: &Name, given: Vec<String>) -> Vec<String> {
+    given.into_iter().chain(looks_like_a_file(name)).collect()
 }
 
-/// Users of flock(1) name a file, and it is locked.
+/// Users of flock(1) name a file, and it is locked. Where such files lie is no question to a disk,
+/// which may not answer.
 fn looks_like_a_file(name: &Name) -> Option<String> {
     let path = Path::new(name.as_str());
     let is_lock = path.extension().is_some_and(|end| end == "lock" || end == "lck" || end == "pid");
-    (path.is_absolute() && (is_lock || path.exists())).then(|| {
+    let of_locks = ["/run/lock", "/var/lock"].iter().any(|place| path.starts_with(place));
+    (path.is_absolute() && (is_lock || of_locks)).then(|| {
         format!(
             "{} is the lock's name here, and no file: programs that lock that file with flock(1) \
              are not excluded",
             shown(name.as_str())
         )
     })
-}
-
-/// Several machines, of which nobody chose an engine on any, would all hold it.
-fn is_of_this_machine(choice: &Choice) -> Option<String> {
-    match choice.source {
-        Source::Default(Home::XdgStateHome | Home::Home | Home::PasswordDatabase) => Some(
-            "no engine is chosen, so other machines do not see this lock: name one with --url, \
-             LOCKKEEPER_URL or /etc/lockkeeper/config.toml, or choose the directory with \
-             LOCKKEEPER_DIR"
-                .to_owned(),
-        ),
-        _ => None,
-    }
 }
 
 /// How long what carries a hold lasts without renewal: its lease, or its session, as far as the

@@ -180,8 +180,8 @@ impl Running<'_> {
         self.words.engine(choice);
         self.words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let lock = &self.args.lock;
-        let given = engine::idle_options(choice, lock.ttl, lock.no_renew);
-        self.words.remark(engine::remarks(choice, &self.asked.wanted.name, given));
+        let given = || engine::idle_options(choice, lock.ttl, lock.no_renew);
+        self.words.remark(|| engine::remarks(&self.asked.wanted.name, given()));
         let mut signals = Signals::take()
             .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         let care = Care {

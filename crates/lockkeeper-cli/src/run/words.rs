@@ -110,11 +110,12 @@ impl Words {
 
     /// Says which options do not do what somebody may expect of them. Not without a terminal, where
     /// cron would mail it every time.
-    pub fn remark(&mut self, texts: Vec<String>) {
-        if !self.verbose && width(std::io::stderr()).is_none() {
+    pub fn remark(&mut self, texts: impl FnOnce() -> Vec<String>) {
+        let is_read = self.verbose || width(std::io::stderr()).is_some();
+        if self.quiet || self.tells_all() || !is_read {
             return;
         }
-        for text in texts {
+        for text in texts() {
             self.note(&format!("warning: {text}"));
         }
     }
