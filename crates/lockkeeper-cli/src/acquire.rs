@@ -104,6 +104,7 @@ impl<'a> Holder<'a> {
             unreachable_after: self.wanted.unreachable_after,
             since,
             reach: Some(REACH),
+            is_firm: false,
             beside,
         };
         let obtained = ask.obtain(&signals, words);

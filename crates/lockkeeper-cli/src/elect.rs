@@ -140,6 +140,7 @@ impl Term<'_> {
             unreachable_after: self.unreachable_after,
             since,
             reach,
+            is_firm: false,
             beside: false,
         };
         let obtained = ask.obtain(self.signals, self.words);

@@ -201,6 +201,7 @@ impl Running<'_> {
             since: began(),
             unreachable_after: self.asked.wanted.unreachable_after,
             reach: Some(REACH),
+            is_firm: self.args.on_unreachable == OnUnreachable::Run,
             beside: self.asked.beside,
         };
         let obtained = ask.obtain(&signals, self.words);

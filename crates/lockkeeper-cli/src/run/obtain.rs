@@ -53,6 +53,9 @@ pub struct Ask<'a> {
     /// How long an engine that cannot be reached is tried again when `patience` does not say it;
     /// `None` for ever.
     pub reach: Option<Duration>,
+    /// Whether that is kept also where it is known that more would help: the command starts then,
+    /// without the lock.
+    pub is_firm: bool,
     /// Whether an ancestor has a share: then a share of ours may pass those who wait.
     pub beside: bool,
 }
@@ -71,7 +74,7 @@ impl Ask<'_> {
                 Ok(obtained) => return obtained,
                 Err(error) => error,
             };
-            if !self.is_at_once() && waits_out(self.patience, &error, &mut give_up) {
+            if !self.is_at_once() && waits_out(self.put_off(), &error, &mut give_up) {
                 words.not_yet(&error);
             }
             // Only what may come by itself is waited for; with -n it is tried once.
@@ -90,6 +93,14 @@ impl Ask<'_> {
             }
             pause = PAUSE_MAX.min(pause * 2);
         }
+    }
+
+    /// Until when the end of the time may be put off; `None` for as long as it takes.
+    fn put_off(&self) -> Option<Moment> {
+        if self.patience.is_some() || self.is_firm {
+            return Some(self.since);
+        }
+        self.unreachable_after.map(|after| self.since + after)
     }
 
     fn is_at_once(&self) -> bool {
@@ -176,7 +187,7 @@ impl Ask<'_> {
                     if waiting.stage() == Stage::Over {
                         continue;
                     }
-                    let passes = |why: &Error| waits_out(self.patience, why, &mut give_up);
+                    let passes = |why: &Error| waits_out(self.put_off(), why, &mut give_up);
                     if !in_line && until.is_none() && why.as_ref().is_some_and(passes) {
                         continue;
                     }
@@ -193,7 +204,7 @@ impl Ask<'_> {
                 words.still_waiting(|| waiting.place());
             } else if ask_why.take_if(|at| now >= *at).is_some() {
                 match waiting.why() {
-                    Some(why) if waits_out(self.patience, &why, &mut give_up) => {
+                    Some(why) if waits_out(self.put_off(), &why, &mut give_up) => {
                         words.not_yet(&why);
                     }
                     // It may be known later.
@@ -211,14 +222,15 @@ impl Ask<'_> {
     }
 }
 
-/// Whether it is known when asking can succeed. Without a time of the user's own that is waited
-/// for.
-fn waits_out(patience: Option<Duration>, why: &Error, give_up: &mut Option<Moment>) -> bool {
+/// Whether it is known when asking can succeed, and that is waited for: the end is put off to then
+/// where it may be.
+fn waits_out(put_off: Option<Moment>, why: &Error, give_up: &mut Option<Moment>) -> bool {
     let Some(after) = why.retry_after() else { return false };
-    if patience.is_none() {
-        *give_up = give_up.map(|at| at.max(moment() + after + ONCE));
+    let can = moment() + after;
+    if put_off.is_none_or(|until| can + ONCE <= until) {
+        *give_up = give_up.map(|at| at.max(can + ONCE));
     }
-    true
+    give_up.is_none_or(|at| can <= at)
 }
 
 impl From<Got> for Obtained {
@@ -248,22 +260,57 @@ fn rest(signals: &Signals, news: Option<BorrowedFd<'_>>, until: Option<Moment>) 
 
 #[cfg(test)]
 mod tests {
+    use lockkeeper::{Kind, Mode, Name};
+
     use super::*;
+    use crate::run::options::Wanted;
 
     #[test]
     fn w1_what_passes_at_a_known_time_is_waited_for_unless_the_user_says_how_long() {
         let now = moment();
         let unknown = Error::new(ErrorKind::Unreachable, "nobody answers");
         let known = unknown.clone().with_retry_after(Duration::from_secs(48));
-        let gives_up = |patience, error: &Error| {
-            let mut give_up = Some(now + REACH);
-            (waits_out(patience, error, &mut give_up), give_up.unwrap() - now)
+        let wanted = Wanted {
+            name: Name::new("a").unwrap(),
+            mode: Mode::Exclusive,
+            patience: None,
+            unreachable_after: None,
+            ttl: Duration::from_secs(30),
+            renew: true,
+            label: None,
+            conflict_exit_code: 75,
         };
-        assert_eq!(gives_up(None, &unknown), (false, REACH));
-        let (waits, until) = gives_up(None, &known);
+        let claim = crate::run::claim(&wanted, Kind::Lock, None, None);
+        let open = || Err(Error::new(ErrorKind::Unreachable, "nobody is asked"));
+        let ask = Ask {
+            open: &open,
+            require: &[],
+            claim: &claim,
+            patience: None,
+            since: now,
+            unreachable_after: None,
+            reach: Some(REACH),
+            is_firm: false,
+            beside: false,
+        };
+        let gives_up = |ask: &Ask<'_>, error: &Error| {
+            let mut give_up = Some(now + ask.patience.unwrap_or(REACH));
+            (waits_out(ask.put_off(), error, &mut give_up), give_up.unwrap() - now)
+        };
+        assert_eq!(gives_up(&ask, &unknown), (false, REACH));
+        let (waits, until) = gives_up(&ask, &known);
         assert!(waits && until > Duration::from_secs(48), "{until:?}");
-        let own = Some(Duration::from_secs(5));
-        assert_eq!(gives_up(own, &known), (true, REACH), "it is told, and no more");
+        let patient = |seconds| Some(Duration::from_secs(seconds));
+        for (own, waits) in [(5, false), (60, true)] {
+            let ask = Ask { patience: patient(own), ..ask };
+            let end = Duration::from_secs(own);
+            assert_eq!(gives_up(&ask, &known), (waits, end), "no more than -w says");
+        }
+        let silent = |seconds| Ask { unreachable_after: patient(seconds), ..ask };
+        assert_eq!(gives_up(&silent(5), &known), (false, REACH));
+        assert!(gives_up(&silent(60), &known).0);
+        let firm = Ask { is_firm: true, ..ask };
+        assert_eq!(gives_up(&firm, &known), (false, REACH), "the command starts without it");
         let mut for_ever = None;
         assert!(waits_out(None, &known, &mut for_ever) && for_ever.is_none());
     }
