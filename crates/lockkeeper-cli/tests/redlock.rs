@@ -115,7 +115,15 @@ fn b4_a_member_that_wants_a_password_stops_no_command_and_each_names_it_once() {
     let url = format!("redlock://{}?ttl=2s&server_timeout=10s", at.join(","));
     let place = Place::new();
     assert_eq!(run(&place, &url, &["doctor"]).code, 69, "they are met");
+    let mut early = place.lk(["run", "--json", "--url", &url, "a", "--", "true"]);
+    early.stderr(std::fs::File::create(place.path("told")).unwrap());
+    let mut early = Reaped::spawn(&mut early);
+    until_true("it is told", || place.read("told").contains("unreachable"));
     clock.step(Clocks::Wall, Duration::from_secs(61)).unwrap();
+    assert_eq!(early.wait(), 0);
+    let told = place.read("told");
+    let events: Vec<_> = told.lines().map(|line| json(line)["event"].clone()).collect();
+    assert!(events.starts_with(&["unreachable".into(), "reachable".into()]), "{told}");
     assert_eq!(run(&place, &url, &["run", "-w", "120s", "a", "--", "true"]).code, 0);
 
     servers[2].command(&["CONFIG", "SET", "requirepass", "s3cret"]);

@@ -50,6 +50,8 @@ pub struct Words {
     live: bool,
     told: bool,
     not_yet: bool,
+    /// Whether a program was told that the engine cannot be used yet, and not that it can.
+    owes_reachable: bool,
     next: Option<Moment>,
     on_terminal: bool,
     /// What was said last of what everybody should know.
@@ -70,6 +72,7 @@ impl Words {
             live: false,
             told: false,
             not_yet: false,
+            owes_reachable: false,
             next: None,
             on_terminal: false,
             cautions: Vec::new(),
@@ -125,6 +128,7 @@ impl Words {
         self.told = false;
         if self.tells_all() {
             self.told = true;
+            self.is_reached();
             let place = place();
             let holder = place.holder.as_deref().map(Into::into);
             self.event(&Event::Waiting {
@@ -190,10 +194,18 @@ impl Words {
         self.told = true;
         if self.tells_all() {
             let (name, server, why) = (&self.name, &self.server, why.message());
+            self.owes_reachable = true;
             return self.event(&Event::Unreachable { name, server, why });
         }
         let text = format!("{}: waiting: {}", shown(&self.name), shown(why.message()));
         self.note(&text);
+    }
+
+    /// The engine can be used, after [`Words::not_yet`].
+    fn is_reached(&mut self) {
+        if std::mem::take(&mut self.owes_reachable) {
+            self.event(&Event::Reachable { name: &self.name, server: &self.server });
+        }
     }
 
     /// The server is silent while we wait, or answers again.
@@ -242,6 +254,7 @@ impl Words {
     pub fn granted(&mut self, mode: Mode, token: Option<Token>, waited: Duration) {
         self.next = None;
         self.wipe();
+        self.is_reached();
         if self.json.is_some() {
             let (token, waited_ms) = (token.map(|t| t.to_string()), millis(waited));
             self.event(&Event::Granted {
