@@ -16,6 +16,10 @@ use std::fmt;
 use crate::Token;
 
 const CHECK: &str = include_str!("fence/check.lua");
+/// Answers 1 and what `act` returned. Within an array an error would be one of its elements.
+const ANSWER: &str = "local r = {act()}
+if type(r[1]) == 'table' and r[1].err then return r[1] end
+return {1, unpack(r)}";
 
 /// The fence of one key of data in Redis.
 ///
@@ -84,8 +88,10 @@ impl RedisFence {
     /// Does anything else as an exclusive holder: `act` is Lua that runs when the token is
     /// accepted, with the data's key as `KEYS[1]` and `arguments` from `ARGV[2]` on. The script
     /// answers an array, as for [`read`](Self::read): 1 and what `act` returns, or 0 alone when a
-    /// greater token was seen. So nothing that `act` returns reads as a refusal. Redis does not
-    /// undo a script that fails half way: let `act` check before it writes.
+    /// greater token was seen. So nothing that `act` returns reads as a refusal; an error that it
+    /// returns (`redis.error_reply`) is the script's. It is the body of a function without
+    /// arguments: `...` is not there. Redis does not undo a script that fails half way: let `act`
+    /// check before it writes.
     ///
     /// ```
     /// # use lockkeeper::Token;
@@ -110,7 +116,7 @@ impl RedisFence {
             token,
             "fence_exclusive",
             "return {0}",
-            &format!("local function act()\n{act}\nend\nreturn {{1, act()}}"),
+            &format!("local function act()\n{act}\nend\n{ANSWER}"),
             arguments.into_iter().map(Into::into).collect(),
         )
     }

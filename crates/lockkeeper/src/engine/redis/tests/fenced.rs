@@ -105,6 +105,9 @@ fn w3_a_refusal_reads_as_nothing_that_a_script_can_answer() {
     assert_eq!(server.command(&["GET", "stock"]), ["0"]);
     assert_eq!(act(token(640), "return 0"), ["1", "0"]);
     assert_eq!(act(token(640), "redis.call('DEL', KEYS[1])"), ["1"], "one that answers nothing");
+    let refuses = act(token(640), "return redis.error_reply('SOLD out')");
+    assert!(refuses.len() == 1 && refuses[0].contains("SOLD out"), "an error: {refuses:?}");
+    assert_eq!(act(token(640), "return 1, 'two', 3"), ["1", "1", "two", "3"]);
     assert_eq!(act(token(639), "redis.call('SET', KEYS[1], '9')"), ["0"]);
     assert_eq!(server.command(&["EXISTS", "stock"]), ["0"]);
 }
