@@ -69,12 +69,22 @@ pub(super) fn garbage(at: &Address) -> Error {
 
 /// The master that the Sentinels name cannot be reached: they may be choosing another one.
 pub(super) fn no_master(options: &SentinelOptions, said: &Said, error: &Error) -> Error {
+    let then = if said.replicas == 0 {
+        "there is no replica to choose in its place: start it, or see why this host cannot reach \
+         it"
+            .to_owned()
+    } else {
+        format!(
+            "if it is down for them, too, they choose another one after {}, which takes a few \
+             seconds, so ask again then; if not, this host cannot reach the address that they \
+             announce",
+            spoken(said.down_after)
+        )
+    };
     let text = format!(
-        "{}; the Sentinels still name it as the master of {}: they choose another one once it has \
-         been down for {}, which takes a few seconds, so ask again then",
+        "{}; the Sentinels still name it as the master of {}: {then}",
         error.message(),
         options.service,
-        spoken(said.down_after)
     );
     Error::new(error.kind(), text).passing_as(error)
 }
@@ -156,7 +166,34 @@ pub(super) fn outdated(options: &SentinelOptions, named: u64, known: u64, at: &A
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::engine::Common;
+    use crate::open::url::EngineUrl;
+
+    #[test]
+    fn q12_a_failover_is_announced_only_where_one_can_follow() {
+        let mut url = EngineUrl::parse("redis+sentinel://s1,s2,s3/orders").unwrap();
+        let common = Common::new(Duration::from_secs(30), 100);
+        let options = SentinelOptions::take(&mut url, &common).unwrap();
+        let at = Address::Tcp("10.0.0.1".into(), 6379);
+        let down_after = Duration::from_secs(2);
+        let said = |replicas| Said {
+            at: at.clone(),
+            epoch: 1,
+            down_after,
+            replicas,
+            living: replicas,
+            others: 2,
+        };
+        let error = Error::new(ErrorKind::Unreachable, "Redis at 10.0.0.1:6379 does not answer");
+        let says = |replicas| no_master(&options, &said(replicas), &error).message().to_owned();
+        assert!(says(0).contains("no replica") && !says(0).contains("ask again"), "{}", says(0));
+        for part in ["after 2s", "ask again then", "if not, this host cannot reach"] {
+            assert!(says(1).contains(part), "{part}: {}", says(1));
+        }
+    }
 
     #[test]
     fn an_old_server_that_repeats_what_it_was_sent_puts_no_password_into_an_error() {
