@@ -83,10 +83,37 @@ pub(super) fn none(mut errors: Vec<Error>, named: &[Address]) -> Error {
     let of = |error: &Error| {
         let is_in = |at: &&Address| error.message().contains(&at.to_string());
         // Of `h:70` and `h:7001` the longer one is meant.
-        let at = named.iter().filter(is_in).max_by_key(|at| at.to_string().len());
-        Some((at.or_else(|| named.first())?.clone(), error.clone()))
+        named.iter().filter(is_in).max_by_key(|at| at.to_string().len()).cloned()
     };
-    let said: Vec<(Address, Error)> = errors.iter().filter_map(of).collect();
-    let text = format!("no node that the URL names can be asked: {}", each_once(&said));
+    let (mut said, mut others) = (Vec::new(), Vec::new());
+    for error in &errors {
+        match of(error) {
+            Some(at) => said.push((at, error.clone())),
+            None if others.contains(&error.message()) => {}
+            None => others.push(error.message()),
+        }
+    }
+    let each = each_once(&said);
+    let each: Vec<&str> =
+        [each.as_str()].into_iter().filter(|each| !each.is_empty()).chain(others).collect();
+    let text = format!("no node that the URL names can be asked: {}", each.join("; "));
     server_errors::refused_by_one(&errors, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q5_what_names_no_node_is_said_once_and_of_none() {
+        let named = ["a", "b"].map(|host| Address::Tcp(host.into(), 7000));
+        let all = "the certificate has expired";
+        let bare = || Error::new(ErrorKind::Unreachable, all);
+        let gone = |at: &Address| away(at, "no route");
+        let error = none(vec![bare(), gone(&named[0]), gone(&named[1]), bare()], &named);
+        let said = "the cluster's node at a:7000 cannot be reached: no route; the same at b:7000";
+        assert!(error.message().ends_with(&format!(": {said}; {all}")), "{error}");
+        let error = none(vec![bare(), bare()], &named);
+        assert!(error.message().ends_with(&format!("asked: {all}")), "{error}");
+    }
 }
