@@ -1,7 +1,7 @@
 //! One error for everything, with a kind that programs can act on.
 
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -312,11 +312,27 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What a `main` that returns it prints, and a test that unwraps it: for people.
+        let mut f = OneLine(f);
         write!(f, "{:?}: {self}", self.0.kind)?;
         let mut cause = StdError::source(self);
         while let Some(error) = cause {
             write!(f, "; caused by: {error}")?;
             cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// Escapes control characters: what a server said may hold some.
+struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for part in text.split_inclusive(char::is_control) {
+            let rest = part.trim_end_matches(char::is_control);
+            self.0.write_str(rest)?;
+            let control = part.get(rest.len()..).unwrap_or_default();
+            write!(self.0, "{}", control.escape_debug())?;
         }
         Ok(())
     }
@@ -347,6 +363,12 @@ mod tests {
             format!("{error:?}"),
             "Unreachable: stock (redis): nobody answers: look at the server; caused by: the \
              socket is closed"
+        );
+        let bell = std::io::Error::other("\x1b[2Jhe said \"no\"\n");
+        let told = Error::new(ErrorKind::Refused, "ERR a\r\nb\x07").caused_by(bell);
+        assert_eq!(
+            format!("{told:?}"),
+            "Refused: ERR a\\u{d}\\u{a}b\\u{7}; caused by: \\u{1b}[2Jhe said \"no\"\\n"
         );
         let bare = Error::new(ErrorKind::Closed, "it is closed");
         assert_eq!(format!("{bare} {bare:?}"), "it is closed Closed: it is closed");
