@@ -72,7 +72,7 @@ pub(super) fn no_master(options: &SentinelOptions, said: &Said, error: &Error) -
     let then = if said.replicas == 0 {
         "there is no replica to choose in its place: start it, or see why this host cannot reach \
          it"
-            .to_owned()
+        .to_owned()
     } else {
         format!(
             "if it is down for them, too, they choose another one after {}, which takes a few \
