@@ -128,6 +128,11 @@ pub(super) fn shown<'a>(
     checked.chain(others).filter(|shown| broken.convicted_by.contains(&shown.class))
 }
 
+/// Why a run is too weak in which the flaw of a lock that is known to be wrong did not show.
+pub(super) fn unseen(broken: &Broken) -> String {
+    format!("the flaw of broken:{} was not seen", broken.name)
+}
+
 /// See the module.
 pub(super) struct Verdict {
     /// The first violation of the class that convicts this client: when, after the first event, and
@@ -161,14 +166,14 @@ impl Verdict {
         let convicted = convicted.and_then(|shown| match (shown, of.broken) {
             (Ok(shown), _) => Some(shown),
             (Err((class, at, _)), Some(broken)) => {
-                // What is missing is a moment that nothing excuses.
-                of.weak = of.weak.take().map(|_| {
-                    format!(
+                // What is missing is a moment that nothing excuses, where nothing else is.
+                if of.weak.as_ref() == Some(&unseen(broken)) {
+                    of.weak = Some(format!(
                         "broken:{} showed {class} at +{at:.3} s, which a fault or the busy \
                          machine excuses: give it more --seconds, or a machine with less to do",
                         broken.name
-                    )
-                });
+                    ));
+                }
                 None
             }
             (Err(_), None) => None,

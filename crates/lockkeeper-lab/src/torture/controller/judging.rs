@@ -11,7 +11,7 @@ use crate::judge::liveness::{LIVENESS, SLACK};
 use crate::judge::starvation::{Fair, Judged};
 use crate::torture::crew::CRASH;
 use crate::torture::fault::CROWD;
-use crate::torture::verdict::{Outcome, Verdict, shown};
+use crate::torture::verdict::{Outcome, Verdict, shown, unseen};
 use crate::torture::waiting::{self, Waited};
 use crate::torture::{Subject, ns, picture};
 
@@ -200,7 +200,7 @@ impl Run {
         }
         if let Some(broken) = self.broken {
             // It is known to be wrong: that nothing was seen says nothing about anybody.
-            return Some(format!("the flaw of broken:{} was not seen", broken.name));
+            return Some(unseen(broken));
         }
         if wanted && self.harm.happened().is_empty() {
             return Some("no fault happened".to_owned());

@@ -165,15 +165,18 @@ fn n4_what_a_fault_excuses_convicts_nobody_and_is_told_as_what_was_missing() {
     let broken = crate::torture::broken::find("setnx-forever").unwrap();
     let mut excuses = Excuses::new(false, Duration::ZERO, Late::never());
     excuses.blind_from(10_000_000_000);
-    let told = |convictions| {
-        let unseen = Some("the flaw of broken:setnx-forever was not seen".to_owned());
-        let client = Subject::Broken(broken.name.to_owned());
-        let outcome = Outcome { broken: Some(broken), client, weak: unseen, ..of(convictions) };
+    let weak = |why: String, convictions| {
+        let (client, weak) = (Subject::Broken(broken.name.to_owned()), Some(why));
+        let outcome = Outcome { broken: Some(broken), client, weak, ..of(convictions) };
         let verdict = Verdict::new(outcome, &excuses);
         let mut text = Vec::new();
         verdict.print(&mut text).unwrap();
         (verdict.exit_code(), String::from_utf8(text).unwrap())
     };
+    let told = |convictions| weak(unseen(broken), convictions);
+    let early = "a history ended early".to_owned();
+    let (code, text) = weak(early.clone(), vec![seen(20_000_000_000)]);
+    assert!(code == 2 && text.contains(&early), "another reason stays: {text}");
     let (code, text) = told(vec![seen(20_000_000_000)]);
     assert!(code == 2 && !text.contains("convicted of"), "{text}");
     assert!(text.contains("showed liveness at +20.000 s, which a fault or the busy"), "{text}");
