@@ -4,7 +4,8 @@
 //!
 //! What is asked because time passes is no cost of a caller: whoever stands in line looks again
 //! every two claim leases (R10), and where processors are short turns are slow, so a caller's wait
-//! has more of these looks the longer the line is. They are counted by their time, and left out.
+//! has more of these looks the longer the line is. Whoever has stood for as long as a look has made
+//! one: so they are counted, and left out.
 //!
 //! Who waits is read from the histories, in places: a process of this library has one for each
 //! name, however many of its tasks wait (R9), and what they hand on among themselves costs nothing.
@@ -16,8 +17,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Conviction;
-use super::replay::{Judge, Replay, Step, Told};
-use crate::history::{Flags, What};
+use super::replay::{Judge, Life, Replay, Step, Told};
+use crate::history::{Flags, LockId, What};
 
 /// The word for it.
 pub(crate) const COST: &str = "cost";
@@ -35,8 +36,8 @@ const ASKED_MIN: u64 = 30;
 const WAITING_MIN: f64 = 0.5;
 const MORE_MIN: f64 = 1.0;
 
-/// How many commands a look at one's place is on the server, those of its script included: of 506
-/// of Redis' own layout 13 each, and the call.
+/// How many commands a look at one's place is on the server: on Redis, in the layout of our own,
+/// its script runs 13, and its call is one, too.
 const LOOK: f64 = 14.0;
 
 /// What the server had answered at one moment.
@@ -98,8 +99,8 @@ impl Spans {
     /// as one.
     pub(crate) fn count(&self, ours: bool) -> Count<'_> {
         let seen = vec![Seen::default(); self.all.len()];
-        let (there, ready) = (HashSet::new(), HashMap::new());
-        Count { ours, look: None, spans: &self.all, seen, there, ready }
+        let (there, ready, standing) = (HashSet::new(), HashMap::new(), HashMap::new());
+        Count { ours, look: None, spans: &self.all, seen, there, ready, standing }
     }
 }
 
@@ -108,6 +109,17 @@ impl Spans {
 struct Seen {
     asked: u64,
     waiting: u64,
+    /// How often it was looked at a place because time passed.
+    looks: u64,
+}
+
+/// A process with a place in a line.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// How many of its claims stand in line or hold.
+    claims: u64,
+    /// Since when it waits, or holds.
+    since: u64,
 }
 
 /// What histories say of spans.
@@ -120,11 +132,13 @@ pub(crate) struct Count<'a> {
     there: HashSet<u32>,
     /// Until when the clients of a group came, which costs as well.
     ready: HashMap<u64, u64>,
+    standing: HashMap<(LockId, u32), Standing>,
 }
 
 impl Judge for Count<'_> {
     fn after(&mut self, told: &Told, replay: &Replay) {
         let record = told.record;
+        self.stand(told, replay);
         // They do not overlap, and are in the order of time.
         let at = self.spans.partition_point(|span| span.to.at <= record.at);
         let span = self.spans.get(at).filter(|span| span.from.at <= record.at);
@@ -158,8 +172,56 @@ impl Count<'_> {
         Self { look, ..self }
     }
 
+    /// Who stands, and since when: a grant and the end of a hold begin anew, for what asks then
+    /// asks for somebody.
+    fn stand(&mut self, told: &Told, replay: &Replay) {
+        let (record, Some(look)) = (told.record, self.look) else { return };
+        if matches!(record.what, What::Kill | What::Exit) {
+            let files = replay.files(record.number);
+            self.standing.retain(|(_, file), _| !files.contains(file));
+        }
+        let stands = |life: &Life| life.is_waiting() || life.is_held();
+        let (was, now) =
+            (told.was.is_some_and(|l| stands(&l)), told.now.is_some_and(|l| stands(&l)));
+        let held = |life: Option<Life>| life.is_some_and(|life| life.is_held());
+        let is_turn = held(told.was) != held(told.now) && !record.flags.has(Flags::HANDED);
+        let place = (record.lock, told.file);
+        let mut standing = match self.standing.remove(&place) {
+            Some(standing) => standing,
+            None if now => Standing { claims: 0, since: record.at },
+            None => return,
+        };
+        standing.claims = (standing.claims + u64::from(now)).saturating_sub(u64::from(was));
+        if is_turn || standing.claims == 0 {
+            self.looked(standing.since, record.at, look);
+            standing.since = record.at;
+        }
+        if standing.claims > 0 {
+            self.standing.insert(place, standing);
+        }
+    }
+
+    /// One who stood in that time has looked at each end of the time of a look.
+    fn looked(&mut self, since: u64, until: u64, look: Duration) {
+        let look = u64::try_from(look.as_nanos()).unwrap_or(u64::MAX).max(1);
+        for nth in 1..=until.saturating_sub(since) / look {
+            let moment = since + nth * look;
+            let at = self.spans.partition_point(|span| span.to.at <= moment);
+            if self.spans.get(at).is_some_and(|span| span.from.at <= moment)
+                && let Some(seen) = self.seen.get_mut(at)
+            {
+                seen.looks += 1;
+            }
+        }
+    }
+
     /// What they say; nothing when they are too short.
-    pub(crate) fn finish(self) -> Option<Cost> {
+    pub(crate) fn finish(mut self) -> Option<Cost> {
+        if let (Some(look), Some(last)) = (self.look, self.spans.last().map(|span| span.to.at)) {
+            for (_, standing) in std::mem::take(&mut self.standing) {
+                self.looked(standing.since, last, look);
+            }
+        }
         let first = self.spans.iter().find(|span| span.crowded)?;
         let level = |crowded| {
             let all = self.spans.iter().zip(&self.seen);
@@ -167,7 +229,7 @@ impl Count<'_> {
                 span.crowded == crowded
                     && self.ready.get(&span.group).is_none_or(|ready| span.from.at >= *ready)
             });
-            Level::of(counts, self.look)
+            Level::of(counts)
         };
         let (quiet, crowd) = (level(false)?, level(true)?);
         let until = self
@@ -190,17 +252,11 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    fn of<'a>(
-        spans: impl Iterator<Item = (&'a Span, &'a Seen)>,
-        look: Option<Duration>,
-    ) -> Option<Self> {
+    fn of<'a>(spans: impl Iterator<Item = (&'a Span, &'a Seen)>) -> Option<Self> {
         let (mut calls, mut all) = (0.0, Seen::default());
         for (span, seen) in spans {
-            let time = Duration::from_nanos(span.to.at - span.from.at).as_secs_f64();
-            let looks = look.map_or(0.0, |look| time / look.as_secs_f64());
-            let places = 1.0 + seen.waiting as f64 / seen.asked.max(1) as f64;
             let answered = (span.to.calls - span.from.calls) as f64;
-            calls += (answered - looks * places * LOOK).max(0.0);
+            calls += (answered - seen.looks as f64 * LOOK).max(0.0);
             all.asked += seen.asked;
             all.waiting += seen.waiting;
         }
@@ -253,7 +309,7 @@ mod tests {
     use lockkeeper::{Kind, Mode};
 
     use super::*;
-    use crate::history::{Item, LockId, Merge, Record, Writer, WriterOptions};
+    use crate::history::{Item, Merge, Record, Writer, WriterOptions};
 
     #[test]
     fn a_cost_that_grows_with_the_line_is_convicted_and_one_that_does_not_is_not() {
@@ -355,25 +411,62 @@ mod tests {
         );
     }
 
+    const MS: u64 = 1_000_000;
+
+    /// A line of three and one of eleven for twenty seconds each, in which everybody waits as long for
+    /// a turn, and looks at its place every 400 ms: what each caller asks for, without the looks,
+    /// and how many looks there are in that time.
+    fn in_line(wait: u64, requests: [u64; 2], looks: [u64; 2]) -> Cost {
+        let (lens, time, mut spans) = ([3u32, 11], 20_000 * MS, Spans::default());
+        let mut records = Vec::new();
+        let mut next = 0u64;
+        let mut tell = |at: u64, file: u32, what, claim| {
+            let record = Record::about(what, LockId(1), claim).mode(Mode::Exclusive);
+            records.push((file, Record { at, ..record }));
+        };
+        let mut asks = Vec::new();
+        for (phase, len) in lens.into_iter().enumerate() {
+            let begin = time * phase as u64;
+            for file in asks.len() as u32..len {
+                next += 1;
+                tell(begin, file, What::AcquireCalled, next);
+                asks.push(next);
+            }
+            let turns = time * u64::from(len) / wait;
+            for turn in 1..turns {
+                let (at, file) = (begin + 1 + turn * wait / u64::from(len), turn as u32 % len);
+                let claim = asks[file as usize];
+                for what in [What::Acquired, What::ReleaseCalled, What::Released] {
+                    tell(at, file, what, claim);
+                }
+                next += 1;
+                tell(at, file, What::AcquireCalled, next);
+                asks[file as usize] = next;
+            }
+            let calls = requests[phase] * (turns - 1) + looks[phase] * LOOK as u64;
+            spans.begin(phase == 1, Some(Sample { at: begin + 1, calls: 0 }));
+            spans.end(Some(Sample { at: begin + time, calls }));
+        }
+        let mut replay = Replay::default();
+        let mut count = spans.count(true).looking_every(Some(Duration::from_millis(400)));
+        for (file, record) in records {
+            replay.tell(file, &record, &mut [&mut count]);
+        }
+        count.finish().expect("it was measured")
+    }
+
     #[test]
     fn l1_what_whoever_waits_asks_because_time_passes_is_no_cost_of_a_caller() {
-        let sample = |seconds: u64, calls| Sample { at: seconds * 1_000_000_000, calls };
-        let span = |from, to| Span { group: 1, crowded: true, from, to };
-        // A hundred callers in ten seconds, with nine others in line, for 20 requests each; and
-        // what ten look at every 400 ms.
-        let seen = Seen { asked: 100, waiting: 900 };
-        let looks = 10 * 25 * 14;
-        let slow = [(span(sample(0, 0), sample(10, 2_000 + looks)), seen)];
-        let of = |look| Level::of(slow.iter().map(|(span, seen)| (span, seen)), look).unwrap();
-        assert_eq!(of(Some(Duration::from_millis(400))).requests, 20.0);
-        assert_eq!(of(None).requests, 55.0, "of others' locks everything is counted");
-        // A herd is woken by each release, however little time passes.
-        let herd = [(span(sample(0, 0), sample(1, 100 * 10 * 14)), seen)];
-        let of = Level::of(
-            herd.iter().map(|(span, seen)| (span, seen)),
-            Some(Duration::from_millis(400)),
-        );
-        assert!(of.unwrap().requests > 130.0, "{of:?}");
+        // Everybody who waits for 1.3 s looks three times in it: 15 waits in twenty seconds.
+        let flat = in_line(1_300 * MS, [5, 5], [3 * 45, 11 * 45]);
+        assert_eq!(flat.conviction(), None, "{flat:?}");
+        assert!(flat.crowd.requests > 3.0 && flat.crowd.requests < 12.0, "{flat:?}");
+        // Who waits for less than a look makes none, and what is asked is the callers'.
+        let short = in_line(300 * MS, [5, 5], [0, 0]);
+        assert!(short.crowd.requests > 4.9 && short.crowd.requests <= 5.0, "{short:?}");
+        let herd = in_line(300 * MS, [5, 13], [0, 0]);
+        assert!(herd.crowd.requests > 12.9 && herd.crowd.requests <= 13.0, "{herd:?}");
+        assert!(herd.conviction().is_some(), "one request more for each who waits: {herd:?}");
     }
 
     #[test]
