@@ -63,6 +63,17 @@ impl Refusal {
 
     /// It failed; answers whether that is a refusal that nobody was told of yet.
     pub(in crate::engine) fn failed(&self, stage: Stage, error: &Error, now: Ticks) -> bool {
+        self.failed_for(stage, error, error.message(), now)
+    }
+
+    /// The same, where what it says differs from one time to the next and is told once: `reason`.
+    pub(in crate::engine) fn failed_for(
+        &self,
+        stage: Stage,
+        error: &Error,
+        reason: &str,
+        now: Ticks,
+    ) -> bool {
         let mut state = self.lock();
         if !is_refusal(error) {
             // Who is away refuses nothing any more. Who only did not answer may refuse still.
@@ -73,11 +84,12 @@ impl Refusal {
         }
         let goes_on = state.why.is_some();
         state.why = Some((stage, error.clone()));
-        let known = state.told.as_ref().is_some_and(|(text, at)| {
-            text == error.message() && (goes_on || now.since(*at) < TOLD_EVERY)
-        });
+        let known = state
+            .told
+            .as_ref()
+            .is_some_and(|(text, at)| text == reason && (goes_on || now.since(*at) < TOLD_EVERY));
         if !known {
-            state.told = Some((error.message().to_owned(), now));
+            state.told = Some((reason.to_owned(), now));
         }
         !known
     }
@@ -217,6 +229,18 @@ mod tests {
         assert!(refusal.why().is_none(), "it is dead");
         let no_tls = away().temporary(false);
         assert!(refusal.failed(Stage::Greeting, &no_tls, now), "it answers, and not in TLS");
+    }
+
+    #[test]
+    fn one_reason_that_names_another_lock_each_time_is_told_once() {
+        let (refusal, now) = (Refusal::default(), Ticks(1_000_000_000));
+        for (n, name) in ["a", "b", "a", "b"].into_iter().enumerate() {
+            let error = refused(name);
+            assert_eq!(refusal.failed_for(Stage::Asked, &error, "its numbers", now), n == 0);
+            assert_eq!(refusal.why().expect("it refuses").message(), name, "and it is shown");
+            refusal.did(Stage::Asked);
+        }
+        assert!(refusal.failed(Stage::Asked, &refused("it is full"), now), "that is another one");
     }
 
     #[test]

@@ -8,14 +8,15 @@ if run ~= ARGV[1] then return {'N'} end
 local told = redis.call('HMGET', KEYS[1], 'floor', 'max_ttl', 'run', 'met', 'layout')
 local layout = told[5] or '2'
 if (tonumber(layout) or 3) > 2 then error('LOCKKEEPER NEWER ' .. layout .. ' 2', 0) end
-local waited = tonumber(ARGV[3])
+local time = redis.call('TIME')
+local now, waited = time[1] * 1000000 + time[2], tonumber(ARGV[3])
 if tonumber(told[2] or '0') > waited then return {'N'} end
 if told[3] ~= run or told[5] ~= '2' then
   if told[4] ~= run .. ' ' .. ARGV[4] then return {'N'} end
-  local time = redis.call('TIME')
-  if time[1] * 1000000 + time[2] - tonumber(ARGV[4]) < waited * 1000 then return {'N'} end
+  if now - tonumber(ARGV[4]) < waited * 1000 then return {'N'} end
 end
-local floor = string.format('%.0f', math.max(tonumber(told[1] or '0'), tonumber(ARGV[2])))
+local kept, meant = number_of(told[1] or '0', KEYS[1], now), number_of(ARGV[2], KEYS[1], now)
+local floor = exact(math.max(kept, meant))
 redis.call('HSET', KEYS[1], 'layout', '2', 'run', run, 'floor', floor,
   'max_ttl', string.format('%.0f', waited), 'clock_skew', ARGV[5])
 redis.call('HDEL', KEYS[1], 'met')

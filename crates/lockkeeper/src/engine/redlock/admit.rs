@@ -26,7 +26,6 @@ use crate::engine::redis::client::wire::either;
 use crate::engine::words::millis;
 use crate::words::clock::Ticks;
 use crate::words::error::Result;
-use crate::words::token::next_number;
 
 /// How soon one that could not be admitted is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -168,6 +167,7 @@ impl Quorum {
                 return Err(self.garbage(at));
             };
             let top = member.believed(top, &self.keys.member())?;
+            let tick = member.tick_of(us)?;
             let admitted = admitted.text() == Some("1");
             member.set_stranger(!admitted);
             let theirs = Duration::from_millis(max_ttl.unsigned().unwrap_or(0));
@@ -178,7 +178,6 @@ impl Quorum {
                 let at = self.steady.now().plus(wait.saturating_sub(ago));
                 Clean { met_us, wait, at }
             }));
-            let tick = next_number(0, us).unwrap_or(0);
             Ok(Answer { told: Told { tick, top, admitted }, run: run.to_owned(), met_us })
         })
     }

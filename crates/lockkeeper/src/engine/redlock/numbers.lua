@@ -3,12 +3,14 @@ local function exact(number) return string.format('%.0f', number) end
 local function tick(now) return (now / 1000000 - 1767225600) * 62500 end
 -- How far the members' clocks may be apart, as a number: 10 s.
 local SKEW = 625000
--- From here on two numbers are one to Lua. Whoever wrote that is none of us, and a member that
--- counted on it would give the same number again and again: it counts for nothing instead.
-local NUMBERS_END = 9007199254740990
-local function number_of(text, key)
+-- The greatest number that can be one of ours: 2^52, two thousand years, above the clock. Turns are
+-- slower than the clock, so who once came near goes on. It stays below 2^53, from where on two
+-- numbers are one to Lua. A member with a greater one counts for nothing: it would give the same
+-- number again and again. Clients believe half of it, so what they spread is read everywhere.
+local function most(now) return math.min(tick(now) + 4503599627370496, 9007190000000000) end
+local function number_of(text, key, now)
   local number = not string.find(text, '%D') and tonumber(text)
-  if not number or number >= NUMBERS_END then error('LOCKKEEPER CORRUPT ' .. key, 0) end
+  if not number or number > most(now) then error('LOCKKEEPER CORRUPT ' .. key, 0) end
   return number
 end
 -- The layout of what a member keeps about itself. Whoever wrote an older one may have waited for
@@ -24,9 +26,10 @@ local function known(last, member, run, now, max_ttl)
   if max_ttl and layout == LAYOUT and tonumber(max_ttl) > tonumber(told[5] or '0') then
     redis.call('HSET', member, 'max_ttl', max_ttl)
   end
-  local kept, floor = redis.call('GET', last), number_of(told[2] or '0', member)
-  local top, ahead = number_of(told[3] or '0', member), number_of(told[6] or '0', member)
-  local number = number_of(kept or '0', last)
+  local kept, floor = redis.call('GET', last), number_of(told[2] or '0', member, now)
+  local top = number_of(told[3] or '0', member, now)
+  local ahead = number_of(told[6] or '0', member, now)
+  local number = number_of(kept or '0', last, now)
   if not kept then
     -- Nothing kept, or no more, since a week: it was a day ahead of the clock at most, so it is six
     -- days behind, and nobody gets a lower one whose proposal is of a clock that is far behind. If
@@ -48,6 +51,9 @@ end
 -- Keeps a number (R7), for a week like native Redis. For ever it keeps `top`, the greatest of all
 -- names, and `ahead`, the greatest that was more than a day ahead of the clock.
 local function keep(last, member, number, top, now)
+  -- What no member could read would stay in the way of every name. Nothing given is above this, and
+  -- no client believes it.
+  if number > most(now) + 2 * SKEW then return end
   redis.call('SET', last, exact(number), 'EX', 604800)
   if number <= top then return end
   redis.call('HSET', member, 'top', exact(number))

@@ -8,7 +8,8 @@ local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
 local told = redis.call('HMGET', KEYS[1], 'run', 'floor', 'top', 'layout', 'max_ttl', 'met')
 local layout = told[4] or '2'
 if (tonumber(layout) or 3) > 2 then error('LOCKKEEPER NEWER ' .. layout .. ' 2', 0) end
-local top = math.max(tonumber(told[2] or '0'), tonumber(told[3] or '0'))
+local floor = number_of(told[2] or '0', KEYS[1], now)
+local top = math.max(floor, number_of(told[3] or '0', KEYS[1], now))
 local admitted, met = told[1] == run and told[4] == '2', ''
 if not admitted then
   local of, since = string.match(told[6] or '', '^(%x*) (%d+)$')

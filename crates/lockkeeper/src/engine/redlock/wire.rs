@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::plain::id_of;
 use super::recipe::{Other, Rank, Said};
@@ -18,12 +18,10 @@ use crate::engine::redis::options::{Address, Layout, RedisOptions};
 use crate::engine::redis::refusal::{Refusal, Stage};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::token::next_number;
 
 /// The layout of what members keep about themselves; the scripts write it.
 const LAYOUT: &str = "2";
-
-/// Where the numbers end: the scripts count in doubles, and there two of them are one.
-const NUMBERS_END: u64 = (1 << 53) - 1;
 
 /// INFO counts in whole seconds.
 const UPTIME_STEP: Duration = Duration::from_secs(1);
@@ -174,9 +172,11 @@ impl Member {
         error
     }
 
-    /// It keeps a number that can be none. It refuses until it does what it is asked for.
+    /// It keeps a number that can be none. It refuses until it does what it is asked for, and that
+    /// is told once, whatever number it is and of whichever name.
     fn counts_wrong(&self, error: Error) -> Error {
-        if self.refusal.failed(Stage::Asked, &error, self.clock.now()) {
+        let reason = "numbers that can be none of ours";
+        if self.refusal.failed_for(Stage::Asked, &error, reason, self.clock.now()) {
             warn(&self.options.address, &error);
         }
         error
@@ -188,7 +188,7 @@ impl Member {
     /// It can be none, so nothing that the member says counts: one that was believed would be
     /// everybody's from then on (R7).
     pub(super) fn believed(&self, number: u64, key: &str) -> Result<u64> {
-        if number < NUMBERS_END {
+        if can_be_ours(number, unix_us()) {
             return Ok(number);
         }
         let text = format!(
@@ -197,6 +197,21 @@ impl Member {
             self.options.address
         );
         Err(self.counts_wrong(Error::new(ErrorKind::Corrupt, text)))
+    }
+
+    /// A time that it told, as a number.
+    ///
+    /// # Errors
+    /// As [`Self::believed`]: a member that begins above it would be as far ahead.
+    pub(super) fn tick_of(&self, server_us: u64) -> Result<u64> {
+        let tick = next_number(0, server_us).filter(|tick| can_be_ours(*tick, unix_us()));
+        tick.ok_or_else(|| {
+            let text = format!(
+                "the clock of Redis at {} is more than a thousand years ahead: set it right",
+                self.options.address
+            );
+            self.counts_wrong(Error::new(ErrorKind::Refused, text))
+        })
     }
 
     fn newer(&self, layout: &str) -> Error {
@@ -456,6 +471,19 @@ fn warn(at: &Address, why: &Error) {
     tracing::warn!(engine = "redlock", member = %at, why, "a member does not count");
 }
 
+/// Whether a number can be one of ours: it is at most a thousand years above the clock. What is
+/// believed is spread, and a member that is told a greater one by then must still count; the
+/// clock goes on faster than turns do, so it always does.
+fn can_be_ours(number: u64, clock_unix_us: u64) -> bool {
+    const AHEAD: u64 = 1 << 51;
+    next_number(0, clock_unix_us).is_some_and(|tick| number < tick.saturating_add(AHEAD))
+}
+
+fn unix_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// The layout of a member that our scripts stopped at, if it is that: a record of a name has none
 /// behind it that is known.
 fn newer_layout(text: &str) -> Option<&str> {
@@ -467,6 +495,9 @@ fn newer_layout(text: &str) -> Option<&str> {
 /// Whether our scripts stopped at a number that a member keeps for a name, or for all of them.
 fn is_about_numbers(call: &Call, text: &str) -> bool {
     let Some((_, key)) = text.split_once("LOCKKEEPER CORRUPT ") else { return false };
+    if matches!(call.script, Which::QuorumTell | Which::QuorumAdmit) {
+        return true;
+    }
     let mut keys = call.keys.iter();
     let (_, numbers) = (keys.next(), [keys.next(), keys.next()]);
     keys.next().is_some() && numbers.contains(&key.split(' ').next())
@@ -481,4 +512,21 @@ fn run_of(call: &Call) -> Option<&str> {
     };
     let at = call.arguments.len().checked_sub(from_end)?;
     call.arguments.get(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r7_what_is_believed_ends_a_thousand_years_above_the_clock_and_goes_on_with_it() {
+        let at = |years: u64| (1_767_225_600 + years * 31_557_600) * 1_000_000;
+        let number = |years| next_number(0, at(years)).expect("it is one");
+        assert!(can_be_ours(number(1001), at(1)) && !can_be_ours(number(1200), at(1)));
+        assert!(!can_be_ours((1 << 53) - 2, at(1)) && !can_be_ours(u64::MAX, at(1)));
+        // The greatest of now, and the next one: a turn takes longer than a tick of the clock.
+        let most = (number(1) + (1 << 51)) - 1;
+        assert!(can_be_ours(most, at(1)) && !can_be_ours(most + 1, at(1)));
+        assert!(can_be_ours(most + 1, at(1) + 16));
+    }
 }

@@ -337,8 +337,8 @@ scripts! {
     QuorumLook = "../redlock/look";
     QuorumForce = "../redlock/force";
     QuorumClear = "../redlock/clear";
-    QuorumTell = "../redlock/tell";
-    QuorumAdmit = "../redlock/admit";
+    QuorumTell = "../redlock/numbers" "../redlock/tell";
+    QuorumAdmit = "../redlock/numbers" "../redlock/admit";
     QuorumPlainTake = "../redlock/plain/value" "../redlock/plain/take";
     QuorumPlainKeep = "../redlock/plain/value" "../redlock/plain/keep";
     QuorumPlainGive = "../redlock/plain/value" "../redlock/plain/give";

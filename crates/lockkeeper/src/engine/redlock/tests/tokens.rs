@@ -163,6 +163,61 @@ fn r7_a_member_with_a_number_that_can_be_none_does_not_count_and_the_others_go_o
 }
 
 #[test]
+fn r7_b4_a_number_at_the_end_of_all_spreads_to_no_other_member_nor_from_name_to_name() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    turn(&one, "a");
+    let end = 1 << 53;
+    // The scripts would read the last one, and clients believe none.
+    for wrong in [end - 4, end - 3, end - 2, end - (1 << 20), tick_of(&quorum.0[0]) + (3 << 50)] {
+        quorum.set_last(0, "a", wrong);
+        for name in ["a", "b", "c", "a"] {
+            for process in [&one, &two] {
+                let number = turn(process, name);
+                assert!(number < FAR, "{wrong}: {name} has {number}");
+            }
+        }
+        // Nor does a member that has lost its data begin above it.
+        quorum.0[2].command(&["FLUSHALL"]);
+        until("it is admitted", || {
+            let probe = claim(&one, "probe");
+            if let Attempt::Granted(_) = one.attempt_until(&probe) {
+                assert!(matches!(one.release(probe.id), End::Freed));
+            } else {
+                one.withdraw(probe.id);
+            }
+            quorum.0[2].command(&["HGET", KEY, "run"]).concat().len() == 40
+        });
+        for member in &quorum.0[1..] {
+            for kept in ["top", "ahead", "floor"] {
+                let kept = member.command(&["HGET", KEY, kept]).concat();
+                assert!(kept.parse().is_ok_and(|kept: u64| kept < FAR) || kept == "(nil)");
+            }
+        }
+        // What it kept for itself is for somebody to repair.
+        quorum.0[0].command(&["DEL", "lockkeeper:{redlock:a}:last"]);
+        quorum.0[0].command(&["HDEL", KEY, "top", "ahead"]);
+    }
+    // A client that believes it brings it to nobody.
+    let run = quorum.0[1].command(&["HGET", KEY, "run"]).concat();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let admitted = runtime.expect("a runtime").block_on(async {
+        let options = Arc::new(options(quorum.0[1].port()));
+        let nobody = Arc::new(|_, _| {});
+        let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
+        let driver = member.link.connect().await.expect("it is up");
+        tokio::spawn(member.link.clone().keep(Some(driver), |_| {}));
+        let words = [&*run, &(end - 2).to_string(), "90000000", "0", "10000"];
+        let keys = [KEY].into();
+        let call = Call { script: Which::QuorumAdmit, keys, arguments: words.into() };
+        member.call(call).await
+    });
+    let error = admitted.expect_err("no floor is there");
+    assert!(error.message().contains(KEY), "{error}");
+    assert!(turn(&one, "a") < FAR);
+}
+
+#[test]
 fn r7_a_renewal_spreads_the_number_to_those_who_did_not_hear_it() {
     let quorum = Quorum::of(3);
     let one = quorum.process();
