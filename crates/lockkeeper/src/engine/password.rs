@@ -22,10 +22,10 @@ use crate::open::url::Secret;
 use crate::words::error::{Error, ErrorKind, Result};
 
 /// When a password that was refused is tried again.
-const AGAIN: Duration = Duration::from_secs(30);
+pub(crate) const AGAIN: Duration = Duration::from_secs(30);
 
 /// The same, once, of one that was accepted before: early enough for a hold of 30 seconds.
-const EARLY: Duration = Duration::from_secs(5);
+pub(crate) const EARLY: Duration = Duration::from_secs(5);
 
 /// How often it is looked meanwhile whether there is another one, unless leases are short.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

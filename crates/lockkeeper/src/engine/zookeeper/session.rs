@@ -1,6 +1,7 @@
 //! The session's driver: it connects, hands over what comes in, sends what goes out, and connects
 //! again.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -19,7 +20,7 @@ use super::proto::{Code, Reply, Request, SessionKey};
 use super::state::{Fault, State, Ticket};
 use super::timeouts::Patience;
 use super::wire::{Dialled, Link, Timer, dial, poll_write};
-use crate::engine::password::Login;
+use crate::engine::password::{AGAIN, EARLY, Login};
 use crate::engine::stream::{Reader, Writer};
 use crate::engine::{Event, EventSink, Inlet};
 use crate::words::clock::{Clock, Ticks};
@@ -227,14 +228,16 @@ pub(super) async fn drive(
         tracing::info!(%why, "the connection to ZooKeeper is gone");
         let mut state = shared.lock_as(Role::Driver);
         state.disconnected();
-        if let Some(refused) = state.refused.take() {
+        if let Some(refused) = state.not_here.take() {
             // It is the word of one server, and another may take the identity. One that is being
             // changed is as an ensemble that is away.
             state.failed(at, refused);
-            state.refused = state.refused_by_all(ready.is_some());
+            state.refused = state.refused_by_all();
             round.owed = round.pause();
+            round.refused(at, Instant::now());
         } else {
             round.failures = 0;
+            round.refusals.remove(&at);
             state.last_failure = why;
         }
         if let Some(error) = state.refused.clone() {
@@ -265,6 +268,8 @@ struct Round {
     failures: u32,
     /// How long to wait before the next try.
     owed: Duration,
+    /// Who refused our identity when it was tried last, when, and how often in turn.
+    refusals: BTreeMap<usize, (Instant, u32)>,
 }
 
 impl Round {
@@ -278,7 +283,22 @@ impl Round {
             next: 0,
             failures: 0,
             owed: Duration::ZERO,
+            refusals: BTreeMap::new(),
         }
+    }
+
+    /// This server refused our identity.
+    fn refused(&mut self, at: usize, now: Instant) {
+        let (since, times) = self.refusals.entry(at).or_insert((now, 0));
+        (*since, *times) = (now, *times + 1);
+    }
+
+    /// Whether it is not dialled yet: whoever offers a wrong one again and again locks an account.
+    /// It may just have started again without its users, so the first time is shorter.
+    fn leaves_alone(&self, at: usize, now: Instant) -> bool {
+        let pause = |times| if times == 1 { EARLY } else { AGAIN };
+        let refused = self.refusals.get(&at);
+        refused.is_some_and(|(since, times)| now.duration_since(*since) < pause(*times))
     }
 
     fn pick(&mut self) -> Option<usize> {
@@ -326,6 +346,11 @@ async fn connect(
             std::future::pending::<()>().await;
             continue;
         };
+        // Where a file gives the identity, the password knows when it is offered again.
+        if shared.options.more_auth.is_none() && round.leaves_alone(at, Instant::now()) {
+            round.owed = round.pause();
+            continue;
+        }
         // While a session runs, a server that hangs must leave time for the others.
         let hosts = u32::try_from(shared.options.hosts.len().max(1)).unwrap_or(1);
         let whole = shared.options.connect_timeout;
@@ -377,7 +402,7 @@ async fn connect(
             let mut state = shared.lock_as(Role::Driver);
             state.failed(at, failed);
             // While it runs, the others may come to know better.
-            if first && let Some(error) = state.refused_by_all(first) {
+            if first && let Some(error) = state.refused_by_all() {
                 state.refused = Some(error);
                 return None;
             }
@@ -515,6 +540,7 @@ impl Serve {
             _ => return Err(io::ErrorKind::ConnectionReset.into()),
         };
         if let Some(opening) = self.opening.take() {
+            self.shared.lock_as(Role::Driver).opened = true;
             _ = opening.ready.send(result);
         }
         Ok(())
@@ -554,5 +580,27 @@ impl Future for Serve {
             Ok(()) => return Poll::Pending,
         };
         Poll::Ready((why, serve.opening.take().map(|o| o.ready)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::url::EngineUrl;
+
+    #[test]
+    fn b2_a_server_that_refused_an_identity_is_offered_it_again_after_a_pause() {
+        let mut url = EngineUrl::parse("zk://a,b,c?auth=digest:me:it").unwrap();
+        let mut round = Round::new(&Options::from_url(&mut url, 100).unwrap());
+        let (mut now, moment) = (Instant::now(), Duration::from_millis(1));
+        assert!(!round.leaves_alone(1, now));
+        // Once soon, for it may have been given its users since.
+        for pause in [EARLY, AGAIN, AGAIN] {
+            round.refused(1, now);
+            let late = now + pause - moment;
+            assert!(round.leaves_alone(1, late) && !round.leaves_alone(0, late), "{pause:?}");
+            now += pause;
+            assert!(!round.leaves_alone(1, now), "{pause:?}");
+        }
     }
 }

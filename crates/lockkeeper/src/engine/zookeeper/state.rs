@@ -159,6 +159,10 @@ pub(super) struct State {
     over: bool,
     /// Why the ensemble will not have us, for good.
     pub(super) refused: Option<Error>,
+    /// The engine was of use: it is open.
+    pub(super) opened: bool,
+    /// Why the server that we are connected to does not take our identity; another may.
+    pub(super) not_here: Option<Error>,
     /// The server that we are connected to, or were last, by its place in the URL.
     server: usize,
     /// What identities this connection was given, and how many of them were not answered yet.
@@ -233,6 +237,8 @@ impl State {
             parked: Vec::new(),
             over: false,
             refused: None,
+            opened: false,
+            not_here: None,
             server: 0,
             login: None,
             unaccepted: 0,
@@ -256,10 +262,10 @@ impl State {
     }
 
     /// Why nobody takes us, if that is for somebody to mend: each server was tried, and said so.
-    /// `first`: that some are away does not matter before the engine was of use; one that is full
-    /// is waited for.
-    pub(super) fn refused_by_all(&self, first: bool) -> Option<Error> {
-        let goes_on = |why: &Error| !is_final(why) && (!first || is_full(why));
+    /// That some are away does not matter before the engine was of use; one that is full is waited
+    /// for.
+    pub(super) fn refused_by_all(&self) -> Option<Error> {
+        let goes_on = |why: &Error| !is_final(why) && (self.opened || is_full(why));
         let tried = self.failures.len() >= self.options.hosts.len();
         if !tried || self.failures.values().any(goes_on) {
             return None;
@@ -267,13 +273,16 @@ impl State {
         self.failure(is_final)
     }
 
-    /// The first of such errors of servers, and what the others said instead.
+    /// The first of such errors of servers, and what the others said that is not the same.
     fn failure(&self, which: fn(&Error) -> bool) -> Option<Error> {
         let (first, one) = self.failures.iter().find(|(_, why)| which(why))?;
+        let bare = |at: &usize, why: &Error| why.message().replace(&self.options.server(*at), "");
         let mut text = one.message().to_owned();
-        let others = self.failures.iter().filter(|(at, why)| *at != first && !which(why));
-        for (at, why) in others {
-            text += &format!("; {}: {}", self.options.server(*at), why.message());
+        let mut said = BTreeSet::from([bare(first, one)]);
+        for (at, why) in self.failures.iter().filter(|(at, _)| *at != first) {
+            if said.insert(bare(at, why)) || !which(why) {
+                text += &format!("; {}: {}", self.options.server(*at), why.message());
+            }
         }
         Some(Error::new(one.kind(), text).passing_as(one))
     }
@@ -282,13 +291,16 @@ impl State {
     pub(super) fn unanswered(&self) -> Error {
         let waited = self.options.request_timeout;
         // The ensemble can be reached: that others of it cannot does not change that.
-        if let Some(refused) = self.failure(is_full).or_else(|| self.failure(is_final)) {
-            return refused;
-        }
-        let why = if self.up {
-            format!("connected, and no answer within {waited:?}")
-        } else {
-            self.last_failure.clone()
+        let refused = self.failure(is_full).or_else(|| self.failure(is_final));
+        let why = match refused {
+            // While the engine runs, what one says for good counts where all do: the others are
+            // away, and may take us when they are back.
+            Some(why) if self.opened && is_final(&why) && self.refused_by_all().is_none() => {
+                why.message().to_owned()
+            }
+            Some(refused) => return refused,
+            None if self.up => format!("connected, and no answer within {waited:?}"),
+            None => self.last_failure.clone(),
         };
         super::errors::unreachable(&self.options.servers(), &why)
     }
@@ -499,7 +511,7 @@ impl State {
         let server = self.options.server(self.server);
         let why = super::errors::auth(&server, code);
         let login = self.options.more_auth.as_ref().zip(self.login.as_ref());
-        self.refused = Some(match login {
+        self.not_here = Some(match login {
             Some((password, login)) => password.refused(&server, login, why),
             None => why,
         });

@@ -113,7 +113,12 @@ fn b7_a_server_that_begins_to_refuse_is_left_for_another_and_no_hold_is_lost() {
         doors[here].refuse_identity(true);
         let before = doors[here].connects();
         doors[here].cut();
-        until("it is refused", || async { doors[here].connects() > before + 1 }).await;
+        let refused = || async {
+            let error = one.engine.shared().unwrap().lock().unanswered();
+            assert!(error.is_outage(), "the other one may come back: {error}");
+            error.message().contains("`auth`") && doors[here].connects() > before
+        };
+        until("it is refused", refused).await;
         assert!(one.is_quiet_about(mine.id), "nothing is lost yet");
         doors[there].open();
         let end = one.release(&mine).await;

@@ -7,6 +7,7 @@ use super::super::liveness::Alive;
 use super::super::proto::{Code, SessionKey, Stat};
 use super::super::state::State;
 use super::*;
+use crate::words::error::{Error, ErrorKind};
 
 const SESSION: i64 = 7;
 
@@ -21,6 +22,16 @@ fn state_with(options: &str) -> State {
     let mut url = EngineUrl::parse(&format!("zk://127.0.0.1:1?{options}")).unwrap();
     let options = Options::from_url(&mut url, 100).unwrap();
     let mut state = State::new(Arc::new(options), Clock::real());
+    begin_session(&mut state, SESSION);
+    state
+}
+
+/// One that was open, with these servers, and has lost its connection.
+fn state_of_three() -> State {
+    let mut url = EngineUrl::parse("zk://a:1,b:1,c:1?auth=digest:me:it").unwrap();
+    let options = Options::from_url(&mut url, 100).unwrap();
+    let mut state = State::new(Arc::new(options), Clock::real());
+    state.opened = true;
     begin_session(&mut state, SESSION);
     state
 }
@@ -197,4 +208,42 @@ fn z3_who_leaves_at_its_gate_after_its_session_was_over_stands_nowhere_in_the_ne
         }
     }
     panic!("one order alone: {orders:?}");
+}
+
+#[test]
+fn b7_who_refuses_for_good_decides_nothing_while_the_others_are_away() {
+    use super::super::errors;
+    let mut state = state_of_three();
+    state.disconnected();
+    let away = |at| Error::new(ErrorKind::Unreachable, format!("{at} hangs"));
+    state.failed(0, errors::auth("a:1", Code::AUTH_FAILED));
+    for away in [None, Some((1, away("b"))), Some((2, away("c")))] {
+        if let Some((at, why)) = away {
+            state.failed(at, why);
+        }
+        let error = state.unanswered();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.is_outage() && error.message().contains("refused the URL's `auth`"));
+    }
+    assert!(state.unanswered().message().contains("b hangs"));
+    // All of them: that is for somebody to mend, and each word is said once.
+    state.failed(1, errors::auth("b:1", Code::AUTH_FAILED));
+    state.failed(2, Error::new(ErrorKind::Refused, "c wants a certificate"));
+    let error = state.unanswered();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.message().ends_with("; c:1: c wants a certificate"), "{error}");
+    assert_eq!(error.message().matches("refused the URL's `auth`").count(), 1, "{error}");
+}
+
+#[test]
+fn b7_what_one_server_says_of_an_identity_fails_no_caller_who_asks_meanwhile() {
+    let mut state = state_of_three();
+    // The answer to the identity, as it is read: xid -4, a zxid, the code.
+    let mut reply = (-4_i32).to_be_bytes().to_vec();
+    reply.extend(0_i64.to_be_bytes());
+    reply.extend(Code::AUTH_FAILED.0.to_be_bytes());
+    let ended = state.frame(&super::super::wire::Frame::Whole(&reply));
+    assert_eq!(ended, Err("the server refused the identity".to_owned()));
+    assert!(state.refused.is_none(), "that is for the driver to say, once all have said so");
+    assert!(state.not_here.is_some_and(|why| why.kind() == ErrorKind::Refused));
 }
