@@ -272,10 +272,15 @@ fn p12_a_name_on_which_somebodys_transaction_stands_is_never_called_held() {
                 let told = says.iter().all(|said| ran.err.contains(said));
                 assert!(ran.code == 69 && ran.err.lines().count() == 1 && told, "{more}: {ran:?}");
             };
-            let line = ["run", "-n", "row", "--", "touch", &place.text("ran")];
-            is_told(&run(&place, &url, &line));
-            let line = ["run", "-w", "6", "row", "--", "touch", &place.text("ran")];
-            is_told(&run(&place, &url, &line));
+            // The server is there, and what stands on the row may be a hold: nothing starts
+            // unlocked.
+            let ran = place.text("ran");
+            for patience in [&["-n"][..], &["-w", "6"]] {
+                for unreachable in [&[][..], &["--on-unreachable", "run"]] {
+                    let line = [&["run"], patience, unreachable, &["row", "--", "touch", &ran]];
+                    is_told(&run(&place, &url, &line.concat()));
+                }
+            }
             assert!(!place.path("ran").exists());
             // Nothing else waits for it.
             for line in [&["run", "-n", "other", "--", "true"][..], &["status", "row"], &["ls"]] {

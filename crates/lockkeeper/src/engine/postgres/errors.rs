@@ -83,7 +83,12 @@ pub(super) fn statement(options: &PostgresOptions, error: &tokio_postgres::Error
     }
     if in_the_way.contains(code) {
         let waited = *code == SqlState::LOCK_NOT_AVAILABLE;
-        let error = Error::new(ErrorKind::Unreachable, in_the_way_of(&at, code, db.message()));
+        let text = in_the_way_of(&at, code, db.message());
+        let error = match waited {
+            // The server can be reached, and what stands on the row may be a hold.
+            true => Error::new(ErrorKind::Refused, text).no_room(),
+            false => Error::new(ErrorKind::Unreachable, text),
+        };
         return Broken { repeat: true, waited, ..Broken::unsent(error) };
     }
     let error = match *code == SqlState::INSUFFICIENT_PRIVILEGE {

@@ -86,6 +86,6 @@ pub(super) fn refused(at: &str, name: &Name) -> Broken {
         "a transaction in the server at {at} keeps the lock from passing until it ends: commit it, \
          or roll it back"
     );
-    let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
+    let error = Error::new(ErrorKind::Refused, text).no_room();
     Broken { repeat: true, ..Broken::unsent(error.name(name)) }
 }

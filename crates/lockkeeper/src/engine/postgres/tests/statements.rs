@@ -168,7 +168,7 @@ fn whoever_locks_the_whole_row_is_no_holder_and_nobody_is_told_that_it_is_busy()
     db.run("BEGIN; SELECT FROM lockkeeper_locks FOR UPDATE");
     let attempt = two.attempt_try(&claim(&two, "a"));
     let Attempt::Failed(error) = attempt else { panic!("{attempt:?}") };
-    assert!(error.kind() == ErrorKind::Unreachable && error.is_temporary(), "{error}");
+    assert!(error.kind() == ErrorKind::Refused && error.is_outage(), "{error}");
     db.run("COMMIT");
     granted(two.attempt_try(&claim(&two, "a")));
 }
