@@ -40,6 +40,8 @@ pub struct Fault {
 
 #[derive(Default)]
 struct State {
+    /// Where new connections lead, on 127.0.0.1.
+    port: u16,
     up: Fault,
     down: Fault,
     refuse: bool,
@@ -104,6 +106,7 @@ impl Proxy {
         let door = OwnedFd::from(listener.try_clone().expect("a descriptor is free")).into();
         let address = listener.local_addr().expect("it is bound");
         let (shared, stopping) = (Arc::new(Shared::default()), Arc::new(AtomicBool::new(false)));
+        shared.lock().port = port;
         let (ours, stop) = (shared.clone(), stopping.clone());
         let accept = move || {
             for client in listener.incoming() {
@@ -111,7 +114,11 @@ impl Proxy {
                     return;
                 }
                 let Ok(client) = client else { continue };
-                if ours.lock().refuse {
+                let (refuse, port) = {
+                    let state = ours.lock();
+                    (state.refuse, state.port)
+                };
+                if refuse {
                     continue;
                 }
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
@@ -173,6 +180,12 @@ impl Proxy {
     /// Takes no more connections, or does again.
     pub fn refuse(&self, refuse: bool) {
         self.shared.lock().refuse = refuse;
+    }
+
+    /// Cuts every connection, and leads new ones to another port.
+    pub fn lead_to(&self, port: u16) {
+        self.shared.lock().port = port;
+        self.cut();
     }
 
     /// Cuts every connection now; what was held is lost.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Sentinel;
 use super::wire::Said;
-use crate::engine::redis::options::{Layout, Wait};
+use crate::engine::redis::options::{Address, Layout, Wait};
 use crate::words::guarantee::{Class, Description, Warning};
 
 /// What a failover takes once a majority of the Sentinels takes the master for down: a vote, the
@@ -27,8 +27,7 @@ impl Sentinel {
         about.engine = "sentinel";
         about.class = Class::Efficiency;
         let said: Vec<_> = self.sentinels.nodes.iter().filter_map(|node| node.said()).collect();
-        let newest = said.iter().max_by_key(|said| said.epoch);
-        let down_after = newest.map_or(DOWN_AFTER, |said| said.down_after);
+        let down_after = down_after(&said, self.sentinels.master().map(|master| master.at));
         // The holder and the master may die together.
         about.recovery += down_after + FAILOVER;
         about.recovery_stopped = about.recovery_stopped.map(|t| t + down_after + FAILOVER);
@@ -162,6 +161,13 @@ impl Sentinel {
     }
 }
 
+/// For how long the master is silent before it counts as down: as the slowest of the Sentinels has
+/// it that name this master. One that names another, by whatever epoch, says nothing about it.
+fn down_after(said: &[Said], master: Option<Address>) -> Duration {
+    let about_it = said.iter().filter(|said| master.as_ref().is_none_or(|at| said.at == *at));
+    about_it.map(|said| said.down_after).max().unwrap_or(DOWN_AFTER)
+}
+
 fn breaks(native: bool, down_after: Duration, wait: Option<Wait>) -> Vec<String> {
     let failover = match wait {
         None => "a failover: Redis answers before its replicas have a write, so the promoted one \
@@ -191,6 +197,11 @@ fn breaks(native: bool, down_after: Duration, wait: Option<Wait>) -> Vec<String>
              do nothing for 30 s when their own clocks jump (TILT)"
         ),
     ];
+    breaks.push(
+        "Sentinels that are even: while as many name the master that a process has as a later one, \
+         and no majority does, it goes on with the one that it has"
+            .to_owned(),
+    );
     if native {
         breaks.push(
             "tokens: a failover to a replica whose clock is behind its master's; and such a \
@@ -199,4 +210,24 @@ fn breaks(native: bool, down_after: Duration, wait: Option<Wait>) -> Vec<String>
         );
     }
     breaks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b4_one_sentinel_that_names_another_master_makes_t_no_shorter() {
+        let at = |port| Address::Tcp("h".into(), port);
+        let said = |port, epoch, seconds| {
+            let down_after = Duration::from_secs(seconds);
+            Said { at: at(port), epoch, down_after, replicas: 1, living: 1, others: 2 }
+        };
+        let told = [said(1, 3, 10), said(1, 3, 12), said(2, 9, 1)];
+        assert_eq!(down_after(&told, Some(at(1))), Duration::from_secs(12));
+        let same = [said(1, 3, 10), said(1, 99, 1)];
+        assert_eq!(down_after(&same, Some(at(1))), Duration::from_secs(10), "nor one by its epoch");
+        assert_eq!(down_after(&told, None), Duration::from_secs(12));
+        assert_eq!(down_after(&told[2..], Some(at(1))), DOWN_AFTER);
+    }
 }

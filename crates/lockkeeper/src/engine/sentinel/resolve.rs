@@ -26,6 +26,12 @@ const GRACE: Duration = Duration::from_millis(50);
 /// How soon they are asked again where they did not agree, as they do not during a failover.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(100);
 
+/// And how late at most.
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
+
+/// How often the word of one, which may lie, makes the others be asked.
+const DOUBT_EVERY: Duration = Duration::from_secs(1);
+
 /// The newest master that this process has heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Master {
@@ -42,6 +48,8 @@ pub(super) struct Sentinels {
     context: OnceLock<Context>,
     /// What the servers' clocks gave reason to warn of.
     clocks: Mutex<Vec<Warning>>,
+    /// When the word of one made the others be asked.
+    doubted: Mutex<Option<Instant>>,
 }
 
 impl fmt::Debug for Sentinels {
@@ -59,6 +67,7 @@ impl Sentinels {
             closed: watch::Sender::new(false),
             context: OnceLock::new(),
             clocks: Mutex::default(),
+            doubted: Mutex::default(),
         })
     }
 
@@ -154,9 +163,19 @@ impl Sentinels {
             moved.map(|agreed| *known = agreed).is_some()
         });
         let doubted = |known: Master| known.at != said.at && known.epoch < said.epoch;
-        if new && self.master().is_some_and(doubted) {
+        if new && self.master().is_some_and(doubted) && self.may_doubt(Instant::now()) {
             self.ask_soon(|other, _| other != nth);
         }
+    }
+
+    /// Once a second: they go on being asked by themselves, for what comes of it.
+    fn may_doubt(&self, now: Instant) -> bool {
+        let mut doubted = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = doubted.is_none_or(|at| now.duration_since(at) >= DOUBT_EVERY);
+        if may {
+            *doubted = Some(now);
+        }
+        may
     }
 
     fn ask_soon(&self, which: impl Fn(usize, &Node) -> bool) {
@@ -174,6 +193,7 @@ impl Sentinels {
         };
         let until = Instant::now() + self.options.master.connect_timeout / 2;
         let mut master = self.master.subscribe();
+        let mut pauses = pauses();
         loop {
             let before = master.borrow_and_update().clone();
             let answers = self.ask_all(context, until).await;
@@ -190,25 +210,21 @@ impl Sentinels {
                 let mut said = answers.said.iter().map(|(_, said)| said);
                 said.any(|said| said.at != named.at && said.epoch > named.epoch)
             });
-            let again = Instant::now() + ASK_AGAIN;
             let settled = named.is_ok() && (before.is_some() || !later);
             // With time for their answers.
-            if !settled && again + ASK_AGAIN < until {
+            let left = until.saturating_duration_since(Instant::now()).saturating_sub(ASK_AGAIN);
+            if !settled && left > ASK_AGAIN {
+                let again = Instant::now() + pauses.next().unwrap_or(ASK_AGAIN_MAX).min(left);
                 _ = either(pin!(sleep_until(again)), pin!(master.changed())).await;
                 continue;
             }
             let named = named?;
             let mut at = named.at.clone();
             self.master.send_if_modified(|known| {
-                // What was asked before another one was told of says nothing against that.
-                if *known != before
-                    && let Some(told) = known
-                {
-                    at = told.at.clone();
-                    return false;
-                }
-                let changes = known.as_ref() != Some(&named);
-                *known = Some(named);
+                let newest = newest(known.as_ref(), before.as_ref(), named);
+                at = newest.at.clone();
+                let changes = known.as_ref() != Some(&newest);
+                *known = Some(newest);
                 changes
             });
             // One that was late counts as soon as it has said the same.
@@ -282,6 +298,20 @@ struct Answers {
     errors: Vec<(usize, Error)>,
     /// Those that do not know the service.
     unknown: Vec<usize>,
+}
+
+/// How long to wait each time before they are asked again.
+fn pauses() -> impl Iterator<Item = Duration> {
+    let longer = |pause: &Duration| Some((*pause * 2).min(ASK_AGAIN_MAX));
+    std::iter::successors(Some(ASK_AGAIN), longer)
+}
+
+/// The master to go to, where `named` is what the answers say, `before` the one that was known when
+/// they were asked, and `known` the one of now. What was asked before another one was told of says
+/// nothing against that, unless it is of a later failover.
+fn newest(known: Option<&Master>, before: Option<&Master>, named: Master) -> Master {
+    let told = known.filter(|known| Some(*known) != before);
+    told.filter(|told| told.epoch >= named.epoch).cloned().unwrap_or(named)
 }
 
 /// The master that a majority names of all Sentinels of the URL, by the latest failover that so
@@ -449,6 +479,39 @@ mod tests {
         tells(0, said(1, 3));
         tells(1, said(1, 3));
         assert!(is(4));
+    }
+
+    #[test]
+    fn b4_of_what_was_told_and_what_was_answered_the_later_failover_counts() {
+        let master = |port, epoch| Master { at: at(port), epoch };
+        let (old, told) = (master(1, 3), master(2, 4));
+        for (known, answered, counts) in [
+            (&old, master(1, 3), 1),
+            (&old, master(2, 4), 2),
+            // Told while they were asked.
+            (&told, master(1, 3), 2),
+            (&told, master(3, 4), 2),
+            (&told, master(3, 5), 3),
+        ] {
+            let newest = newest(Some(known), Some(&old), answered.clone());
+            assert_eq!(newest.at, at(counts), "{known:?} {answered:?}");
+        }
+        assert_eq!(newest(None, None, master(1, 0)), master(1, 0));
+        assert_eq!(newest(Some(&told), Some(&told), master(1, 0)), master(1, 0), "set up anew");
+    }
+
+    #[test]
+    fn sentinels_that_do_not_agree_are_asked_again_less_and_less_often() {
+        let millis: Vec<_> = pauses().take(6).map(|pause| pause.as_millis()).collect();
+        assert_eq!(millis, [100, 200, 400, 800, 1000, 1000]);
+    }
+
+    #[test]
+    fn b4_a_sentinel_that_names_another_master_each_time_makes_the_others_be_asked_once_a_second() {
+        let sentinels = Sentinels::new(Arc::new(options("a,b,c")));
+        let tenth = |n: u32| Instant::now() + Duration::from_millis(100) * n;
+        let asked = (0..100).filter(|n| sentinels.may_doubt(tenth(*n))).count();
+        assert!((9..=10).contains(&asked), "{asked}");
     }
 
     #[test]

@@ -128,17 +128,14 @@ fn b4_a_sentinel_that_was_believed_moves_no_running_process_alone_and_a_majority
     let (master, liar) = (RedisServer::start(), RedisServer::start());
     let honest = sentinels([(&master, 1, ""), (&master, 1, ""), (&master, 1, "")]);
     let lying = sentinels([(&liar, 9, ""), (&liar, 9, "")]);
-    let mut doors: Vec<Proxy> = honest.iter().map(|one| Proxy::to(one.port())).collect();
+    let doors: Vec<Proxy> = honest.iter().map(|one| Proxy::to(one.port())).collect();
     let at_doors: Vec<_> = doors.iter().map(|door| format!("127.0.0.1:{}", door.port())).collect();
     let url = format!("redis+sentinel://{}/m?connect_timeout=2s", at_doors.join(","));
     let process = open(&url).expect("all of them name one");
     let (held, _) = process.take("a", Mode::Exclusive);
     until("all are heard", || process.engine.describe().server.contains("as 3 of 3 Sentinels"));
-    let mut lies_from_now_on = |nth: usize| {
-        let port = doors[nth].port();
-        doors.remove(nth);
-        let listener = std::net::TcpListener::bind(("127.0.0.1", port)).expect("it was ours");
-        doors.insert(nth, Proxy::at(listener, lying[nth - 1].port()));
+    let lies_from_now_on = |nth: usize| {
+        doors[nth].lead_to(lying[nth - 1].port());
     };
     lies_from_now_on(2);
     until("it says another", || !warned(&process, "sentinels-disagree").is_empty());
