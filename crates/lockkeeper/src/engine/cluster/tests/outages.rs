@@ -359,8 +359,9 @@ fn a_watcher_listens_where_its_name_was_until_it_is_heard_where_it_is() {
     let channel = format!("{record}:watch:0");
     let listens = |at: usize| nodes.command(at, &["PUBSUB", "NUMSUB", &channel]).concat();
     assert_eq!(listens(0), format!("{channel}1"));
-    // The node that has it from now on lets nobody in.
+    // The node that has it from now on lets nobody in, also who was in already.
     nodes.command(1, &["ACL", "SETUSER", "app", "off"]);
+    nodes.command(1, &["CLIENT", "KILL", "USER", "app"]);
     nodes.move_slot(nodes.slot(&record), 0, 1);
     assert!(matches!(process.attempt(&process.exclusive(&name)), Attempt::Failed(_)));
     assert_eq!((listens(0), listens(1)), (format!("{channel}1"), format!("{channel}0")));
