@@ -53,7 +53,10 @@ impl std::fmt::Debug for Base {
 }
 
 impl Mutex {
-    /// Waits for the lock.
+    /// Waits for the lock: without a [`timeout`](Acquire::timeout) for as long as it takes.
+    ///
+    /// A server that is away, or refuses for now, is waited for as well: one that is full, out of
+    /// memory or cannot save to its disk. The log says so after 10 s.
     #[track_caller]
     pub fn lock(&self) -> Acquire<Guard> {
         Acquire::new(self.0.plan(Mode::Exclusive))

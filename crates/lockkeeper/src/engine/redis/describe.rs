@@ -228,7 +228,8 @@ impl Facts {
         }
         if self.deaf && options.layout == Layout::Plain {
             let Warning { id, text } = errors::untold(options);
-            warn(id, text);
+            let on = if options.scattered() { "on the nodes that were asked " } else { "" };
+            warn(id, format!("{on}{text}"));
         }
         if options.ttl < Duration::from_secs(1) {
             warn(

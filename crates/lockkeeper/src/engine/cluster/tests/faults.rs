@@ -489,7 +489,9 @@ fn b8_nodes_that_tell_waiters_nothing_are_warned_of() {
         let (held, _) = process.take("a", Mode::Exclusive);
         assert!(matches!(process.release(held.id), End::Freed));
         let warnings = process.engine.describe().warnings;
-        warnings.iter().any(|warning| warning.id == "tracking-refused")
+        let told = warnings.iter().find(|warning| warning.id == "tracking-refused");
+        told.inspect(|told| assert!(told.text.starts_with("on the nodes that were asked user ann")))
+            .is_some()
     };
     assert!(warned("plain"), "the node of this name has been asked");
     assert!(!warned("redisson"), "there waiters listen to a channel");
