@@ -186,18 +186,26 @@ fn r6_b5_a_release_does_not_wait_behind_replicas_nor_for_the_second_connection()
 
 #[test]
 fn r6_b5_a_release_that_went_over_the_first_connection_is_followed_there() {
-    let server = RedisServer::start();
-    let wait = Some(Wait { replicas: 0, timeout: Duration::from_millis(100) });
-    let options = RedisOptions { wait, ..options(server.port()) };
-    let engine = Arc::new(Server::<Native>::new(options, ()));
-    let process = Process::around(engine.clone()).unwrap();
-    let holds = take(&process, &names(2));
-    engine.opened().unwrap().links().side().close();
-    assert!(matches!(process.release(holds[0]), End::Freed), "it brings its script along");
-    // Nothing is run by a name that the server has lost, so it is sent once more.
-    server.command(&["SCRIPT", "FLUSH"]);
-    let end = process.release(holds[1]);
-    assert!(matches!(end, End::Freed), "{end:?}");
+    for replicas in [0, 1] {
+        let server = RedisServer::start();
+        let port = server.port().to_string();
+        let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+        let follows = || replica.command(&["INFO", "replication"]).concat();
+        until("it follows", || follows().contains("master_link_status:up"));
+        let wait = Some(Wait { replicas, timeout: Duration::from_secs(2) });
+        let options = RedisOptions { wait, ..options(server.port()) };
+        let engine = Arc::new(Server::<Native>::new(options, ()));
+        let process = Process::around(engine.clone()).unwrap();
+        let holds = take(&process, &names(2));
+        // From here on a WAIT for it fails.
+        drop(replica);
+        engine.opened().unwrap().links().side().close();
+        assert!(matches!(process.release(holds[0]), End::Freed), "it brings its script along");
+        // Nothing is run by a name that the server has lost, so it is sent once more.
+        server.command(&["SCRIPT", "FLUSH"]);
+        let end = process.release(holds[1]);
+        assert!(matches!(end, End::Freed), "{replicas}: {end:?}");
+    }
 }
 
 /// A connection over TLS whose driver runs on a thread of its own, and a server that reads what it
