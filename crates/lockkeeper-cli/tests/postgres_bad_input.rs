@@ -39,7 +39,7 @@ fn refused(url: &str, code: i32, says: &[&str]) {
 fn a_database_a_user_or_a_right_that_is_missing_is_named_with_what_to_do() {
     let server = PostgresServer::start();
     for sql in [
-        "CREATE ROLE app LOGIN PASSWORD 's3same'",
+        "CREATE ROLE app LOGIN PASSWORD 'sesame'",
         "CREATE ROLE guest LOGIN",
         "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
         "CREATE DATABASE closed",
@@ -64,7 +64,7 @@ fn a_database_a_user_or_a_right_that_is_missing_is_named_with_what_to_do() {
         };
         refused(USER, "nope", &["\"nope\" does not exist", "create the database, or name another"]);
         refused("nobody", "postgres", &["\"nobody\" does not exist", "create the role, or name"]);
-        refused("app:wrong", "postgres", &["user \"app\"", "check the URL's user and"]);
+        refused("app:s3same", "postgres", &["user \"app\"", "check the URL's user and"]);
         refused("app", "postgres", &["wants a password", "password_file"]);
         refused("guest", "closed", &["\"closed\"", "GRANT CONNECT"]);
         refused("guest", "none", &["rejects connection", "pg_hba.conf"]);
@@ -88,7 +88,7 @@ fn a_table_of_our_name_that_is_not_as_we_make_it_is_refused_and_stays_as_it_is()
     let server = PostgresServer::start();
     let place = Place::new();
     let of = |prefix: &str| format!("{}?prefix={prefix}", server.url());
-    for prefix in ["right", "bare", "other"] {
+    for prefix in ["right", "bare", "other", "gone", "seen", "wide", "queue"] {
         let ran = run(&place, &of(prefix), &["run", "42", "--", "true"]);
         assert_eq!(ran.code, 0, "{ran:?}");
     }
@@ -102,6 +102,23 @@ fn a_table_of_our_name_that_is_not_as_we_make_it_is_refused_and_stays_as_it_is()
     for (prefix, sql, says) in [
         ("bare", "", "no primary key (kind, name)"),
         ("other", "", "column \"owner\""),
+        ("gone", "DROP TABLE gone_locks", "there is no \"public\".\"gone_locks\""),
+        (
+            "seen",
+            "ALTER TABLE seen_locks RENAME TO seen; CREATE VIEW seen_locks AS TABLE seen",
+            "it is a view",
+        ),
+        (
+            "wide",
+            "ALTER TABLE wide_locks DROP CONSTRAINT wide_locks_pkey; \
+             CREATE UNIQUE INDEX ON wide_locks (kind, version) INCLUDE (name)",
+            "add it: ALTER TABLE \"public\".\"wide_locks\" ADD PRIMARY KEY (kind, name)",
+        ),
+        (
+            "queue",
+            "DROP INDEX queue_line_claim",
+            "ALTER TABLE \"public\".\"queue_line\" ADD UNIQUE (claim, kind, name)",
+        ),
         ("n", "CREATE TABLE n_layout (n int)", "not its own"),
         ("locks", "CREATE TABLE locks_locks (n int)", "not its own"),
         ("line", "CREATE TABLE line_line (n int)", "not its own"),
@@ -264,11 +281,11 @@ fn p12_a_name_on_which_somebodys_transaction_stands_is_never_called_held() {
         for request_timeout in ["500ms", "2s"] {
             let more = format!("{layout}&request_timeout={request_timeout}");
             let url = url(&server, USER, "postgres", &more);
-            assert_eq!(run(&place, &url, &["run", "row", "--", "true"]).code, 0);
-            let stands = format!("BEGIN; SELECT name FROM {table} WHERE name = 'row' FOR UPDATE");
+            assert_eq!(run(&place, &url, &["run", "named", "--", "true"]).code, 0);
+            let stands = format!("BEGIN; SELECT name FROM {table} WHERE name = 'named' FOR UPDATE");
             let stands = Psql::of(&server, USER, &stands);
             let is_told = |ran: &Ran| {
-                let says = ["somebody's transaction stands on it", "pg_stat_activity", "row"];
+                let says = ["somebody's transaction stands on it", "pg_stat_activity", "named"];
                 let told = says.iter().all(|said| ran.err.contains(said));
                 assert!(ran.code == 69 && ran.err.lines().count() == 1 && told, "{more}: {ran:?}");
             };
@@ -277,21 +294,21 @@ fn p12_a_name_on_which_somebodys_transaction_stands_is_never_called_held() {
             let ran = place.text("ran");
             for patience in [&["-n"][..], &["-w", "6"]] {
                 for unreachable in [&[][..], &["--on-unreachable", "run"]] {
-                    let line = [&["run"], patience, unreachable, &["row", "--", "touch", &ran]];
+                    let line = [&["run"], patience, unreachable, &["named", "--", "touch", &ran]];
                     is_told(&run(&place, &url, &line.concat()));
                 }
             }
             assert!(!place.path("ran").exists());
             // Nothing else waits for it.
-            for line in [&["run", "-n", "other", "--", "true"][..], &["status", "row"], &["ls"]] {
+            for line in [&["run", "-n", "other", "--", "true"][..], &["status", "named"], &["ls"]] {
                 let ran = run(&place, &url, line);
                 assert_eq!(ran.code, 0, "{more} {line:?}: {ran:?}");
             }
-            let mut waiting = place.lk(["run", "-w", "60", "row", "--", "sh", "-c", "exit 7"]);
+            let mut waiting = place.lk(["run", "-w", "60", "named", "--", "sh", "-c", "exit 7"]);
             let mut waiting = Reaped::spawn(waiting.env("LOCKKEEPER_URL", &url));
             drop(stands);
             assert_eq!(waiting.wait(), 7, "{more}: it goes on by itself");
-            assert_eq!(run(&place, &url, &["run", "-n", "row", "--", "true"]).code, 0);
+            assert_eq!(run(&place, &url, &["run", "-n", "named", "--", "true"]).code, 0);
         }
     }
 }

@@ -249,7 +249,7 @@ impl Opened {
             }
         }
         let stated = place.hold.is_some_and(|hold| self.claims().is_stated(hold));
-        let joins = !*stood;
+        let joins = asked.line == Line::Join && !*stood;
         let at = At { kind, name, me: Some(id), not_after: *not_after, patience, stated, joins };
         let decide = |work: &mut Work| match place.hold {
             Some(_) => work.convert(asked),

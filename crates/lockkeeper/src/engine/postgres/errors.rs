@@ -1,6 +1,6 @@
 //! What the server's errors mean.
 
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use super::environment;
 use super::options::{Pooler, PostgresOptions};
@@ -125,7 +125,10 @@ fn is_certain(severity: Option<Severity>, code: &SqlState) -> bool {
 /// what pg_hba.conf does not admit, has 28000, and so has a password that LDAP or PAM refused: that
 /// comes from another place of the server.
 pub(super) fn is_about_password(error: &tokio_postgres::Error) -> bool {
-    let Some(error) = error.as_db_error() else { return false };
+    error.as_db_error().is_some_and(is_wrong_password)
+}
+
+fn is_wrong_password(error: &DbError) -> bool {
     *error.code() == SqlState::INVALID_PASSWORD
         || *error.code() == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
             && error.routine() == Some("auth_failed")
@@ -152,7 +155,7 @@ pub(super) fn dial(options: &PostgresOptions, at: &str, error: &tokio_postgres::
 
 /// No right to make the tables, or to use them. A dial has none of it: there it is the right to
 /// connect that is missing.
-fn no_right(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Error {
+fn no_right(options: &PostgresOptions, db: &DbError) -> Error {
     let text = format!(
         "the server at {} refuses: {} ({}); let somebody with the right to create the tables run \
          what `lockkeeper schema URL` prints: it grants this user what it needs",
@@ -163,7 +166,7 @@ fn no_right(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> E
     Error::new(ErrorKind::Refused, text)
 }
 
-fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Error {
+fn refused(options: &PostgresOptions, db: &DbError) -> Error {
     let (at, said) = (options.at(), db.message());
     let code = db.code();
     // As pgbouncer says it.
@@ -189,12 +192,7 @@ fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Er
         || *code == SqlState::UNDEFINED_FUNCTION
         || HAND_MADE.contains(code)
     {
-        let text = format!(
-            "the tables of lockkeeper in the server at {at} are not there, or not its own \
-             ({said}): let somebody with the right to create them run what `lockkeeper schema \
-             URL` prints, or use another prefix"
-        );
-        (ErrorKind::Refused, text)
+        (ErrorKind::Refused, no_tables(options, said))
     } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
         let text = format!(
             "the server at {at} takes no writes ({said}): it is a replica, or its transactions \
@@ -213,12 +211,24 @@ fn refused(options: &PostgresOptions, db: &tokio_postgres::error::DbError) -> Er
     {
         (ErrorKind::Unreachable, format!("the server at {at} cannot be used now: {said}"))
     } else {
+        // What LDAP or PAM refused has the code of whom nobody lets in.
+        let code = if is_wrong_password(db) { &SqlState::INVALID_PASSWORD } else { code };
         let what_to_do = what_to_do(code, said).map(|what| format!("; {what}"));
         let what_to_do = what_to_do.unwrap_or_default();
-        let text = format!("the server at {at} refuses: {said} ({}){what_to_do}", code.code());
+        let text = format!("the server at {at} refuses: {said} ({}){what_to_do}", db.code().code());
         (ErrorKind::Refused, text)
     };
     Error::new(kind, text)
+}
+
+/// What a table says that is not there, or not as we make it.
+pub(super) fn no_tables(options: &PostgresOptions, why: &str) -> String {
+    format!(
+        "the tables of lockkeeper in the server at {} are not there, or not its own ({why}): let \
+         somebody with the right to create them run what `lockkeeper schema URL` prints, or use \
+         another prefix (with layout=shedlock: another table)",
+        options.at()
+    )
 }
 
 /// What a table says that has our name, and is not as we make it: a view, one without the index

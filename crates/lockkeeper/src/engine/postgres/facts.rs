@@ -88,13 +88,12 @@ pub(super) async fn tables(conn: &Conn) -> Result<(String, bool)> {
         }
         made.map_err(|error| errors::statement(options, &error).error)
     };
-    let locks = options.sql("{locks}");
+    let (locks, line) = (format!("{}_locks", options.prefix), format!("{}_line", options.prefix));
     let ask = async || {
-        let rows = conn.once(&number, &[&locks], &[Type::TEXT]).await?;
+        let rows = conn.once(&number, &[&locks, &line], &[Type::TEXT, Type::TEXT]).await?;
         rows.into_iter().next().ok_or_else(|| conn.garbage())
     };
     let known = i32::try_from(LAYOUT).unwrap_or(0);
-    let indexed = |row: &Found| row.try_get::<_, bool>(2).map_err(|_| garbage(options));
     let found = match ask().await {
         // An index that is missing is not made here: on a large table nobody could write meanwhile.
         Ok(row) => row,
@@ -116,12 +115,9 @@ pub(super) async fn tables(conn: &Conn) -> Result<(String, bool)> {
     let stored: Option<i32> = found.try_get(0).ok().flatten();
     match stored {
         Some(stored) if stored == known => {
-            let keyed: bool = found.try_get(3).map_err(|_| garbage(options))?;
-            if !keyed {
-                return Err(not_ours(options, &locks, "it has no primary key (kind, name)"));
-            }
-            let schema = found.try_get(1).map_err(|_| garbage(options))?;
-            Ok((schema, indexed(&found)?))
+            let schema: String = found.try_get(1).map_err(|_| garbage(options))?;
+            are_ours(options, &schema, &found)?;
+            Ok((schema, found.try_get(4).map_err(|_| garbage(options))?))
         }
         Some(stored) => {
             let text = format!(
@@ -131,15 +127,47 @@ pub(super) async fn tables(conn: &Conn) -> Result<(String, bool)> {
             );
             Err(Error::new(ErrorKind::NewerLayout, text))
         }
-        None => Err(not_ours(options, &options.sql("{layout}"), "it has no layout's number")),
+        None => {
+            let (layout, why) = (options.sql("{layout}"), "it has no layout's number");
+            Err(not_ours(options, &layout, why, "drop it where nobody uses it"))
+        }
     }
 }
 
+/// Refuses what has the tables' names and is not as we make them.
+fn are_ours(options: &PostgresOptions, schema: &str, found: &Found) -> Result<()> {
+    let tables = [
+        (2, 5, "{locks}", "PRIMARY KEY", "(kind, name)"),
+        (3, 6, "{line}", "UNIQUE", "(claim, kind, name)"),
+    ];
+    for (kind, keyed, table, key, columns) in tables {
+        let table = options.sql_in(Some(schema), table);
+        let kind: Option<String> = found.try_get(kind).map_err(|_| garbage(options))?;
+        let keyed: bool = found.try_get(keyed).map_err(|_| garbage(options))?;
+        match kind.as_deref() {
+            None => {
+                let why = format!("there is no {table}");
+                return Err(Error::new(ErrorKind::Refused, errors::no_tables(options, &why)));
+            }
+            Some("v" | "m") => {
+                return Err(not_ours(options, &table, "it is a view", "put a table in its place"));
+            }
+            Some(_) if !keyed => {
+                let why = format!("it has no {} {columns}", key.to_lowercase());
+                let add = format!("add it: ALTER TABLE {table} ADD {key} {columns}");
+                return Err(not_ours(options, &table, &why, &add));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// A table that was made by hand, or copied.
-fn not_ours(options: &PostgresOptions, table: &str, why: &str) -> Error {
+fn not_ours(options: &PostgresOptions, table: &str, why: &str, what_to_do: &str) -> Error {
     let text = format!(
-        "the table {table} in the server at {} is not as lockkeeper makes it: {why}; drop it where \
-         nobody uses it, or use another prefix",
+        "the table {table} in the server at {} is not as lockkeeper makes it: {why}; \
+         {what_to_do}, or use another prefix",
         options.at()
     );
     Error::new(ErrorKind::Refused, text)

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -106,12 +106,13 @@ pub(super) async fn dial(
     // A server of another kind waits for more; a slow one of ours is not to be given up. One that
     // gave us a session needs no second connection to tell what it is.
     let asks = tls.is_none() && key.id == 0;
-    let answered = tokio::select! {
-        biased;
-        answered = &mut body => answered,
-        error = another_kind(server, until), if asks => return Err(error),
-    };
-    let body = match answered {
+    let mut kind = pin!(another_kind(server, until));
+    let answered = std::future::poll_fn(|cx| match Pin::new(&mut body).poll(cx) {
+        Poll::Ready(answered) => Poll::Ready(Ok(answered)),
+        Poll::Pending if asks => kind.as_mut().poll(cx).map(Err),
+        Poll::Pending => Poll::Pending,
+    });
+    let body = match answered.await? {
         Ok(body) => body,
         Err(error) => return Err(broken(server, tls, until, error).await),
     };

@@ -103,7 +103,7 @@ pub(super) struct Request {
     pub(super) by: Arc<str>,
     pub(super) ttl: Us,
     pub(super) not_after: Us,
-    in_time_until: Ticks,
+    pub(super) in_time_until: Ticks,
 }
 
 /// What the server says to it.

@@ -176,10 +176,10 @@ impl Opened {
             let said = |reply| Ok((before, asked.now, reply));
             match asked.was {
                 was if asked.taken => return said(Reply::Granted(was)),
+                Some(row) if row.left > 0 => return said(Reply::Busy(row)),
                 // Somebody stood on the row until it was too late: nobody is told that it is held.
                 _ if asked.now > request.not_after && last.is_some() => break,
                 _ if asked.now > request.not_after => return said(Reply::Late),
-                Some(row) if row.left > 0 => return said(Reply::Busy(row)),
                 // It was taken at the same time.
                 Some(_) => {}
                 None => {

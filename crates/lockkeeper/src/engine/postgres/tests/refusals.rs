@@ -118,7 +118,9 @@ async fn b2_a_password_that_ldap_refused_is_not_sent_again_at_once() {
     }
     let (app, before) = (app(&server), refused());
     for _ in 0..3 {
-        assert_eq!(dials(&app).await.unwrap_err().kind(), ErrorKind::Refused);
+        let error = dials(&app).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.message().contains("check the URL's user and the password"), "{error}");
     }
     assert_eq!(refused() - before, 1);
 }
@@ -192,6 +194,26 @@ fn g2_tables_that_a_connection_finds_in_another_schema_than_the_first_one_are_re
         last.contains("schema=")
     });
     assert!(last.contains("\"other\"") && last.contains("\"public\""), "{last}");
+}
+
+/// A table of the same name without its keys, which the search path finds first, or last.
+#[test]
+fn g2_the_keys_that_count_are_those_of_the_table_that_is_used() {
+    let server = PostgresServer::start();
+    drop(super::process(&server));
+    let copy = "CREATE TABLE other.lockkeeper_locks AS TABLE lockkeeper_locks";
+    server.sql(&format!("CREATE SCHEMA other; {copy}"));
+    server.sql(&format!("ALTER ROLE {USER} SET search_path = other, public"));
+    let one = super::process(&server);
+    granted(one.attempt(&claim(&one, "a")));
+    assert!(one.engine.describe().warnings.is_empty(), "its number has its index");
+    server.sql("CREATE TABLE other.lockkeeper_layout AS TABLE lockkeeper_layout");
+    server.sql("ALTER TABLE public.lockkeeper_layout RENAME TO away");
+    server.sql("CREATE TABLE other.lockkeeper_line (LIKE lockkeeper_line INCLUDING INDEXES)");
+    server.sql(&format!("ALTER ROLE {USER} SET search_path = public, other"));
+    let error = open(&server.url()).map(drop).unwrap_err();
+    let says = ["\"other\".\"lockkeeper_locks\"", "no primary key (kind, name)"];
+    assert!(says.iter().all(|said| error.message().contains(said)), "{error}");
 }
 
 #[test]
