@@ -414,8 +414,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// A line of three and one of eleven for twenty seconds each, in which everybody waits as long
-    /// for a turn, and looks at its place every 400 ms: what each caller asks for, without the looks,
-    /// and how many looks there are in that time.
+    /// for a turn, and looks at its place every 400 ms: what each caller asks for, without the
+    /// looks, and how many looks there are in that time.
     fn in_line(wait: u64, requests: [u64; 2], looks: [u64; 2]) -> Cost {
         let (lens, time, mut spans) = ([3u32, 11], 20_000 * MS, Spans::default());
         let mut records = Vec::new();
