@@ -17,6 +17,8 @@ mod at_exit;
 pub(crate) mod cluster;
 #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
 mod dial;
+#[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
+mod either;
 mod events;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub(crate) mod file;

@@ -11,8 +11,8 @@ use super::older::Older;
 use super::options::ClusterOptions;
 use super::wire::{Told, ask};
 use crate::engine::Context;
+use crate::engine::either::either;
 use crate::engine::redis::client::slots::Slots;
-use crate::engine::redis::client::wire::either;
 use crate::engine::redis::options::Address;
 use crate::words::error::{Error, ErrorKind, Result};
 

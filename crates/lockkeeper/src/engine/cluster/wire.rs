@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::errors;
+use crate::engine::either::either;
 use crate::engine::redis::client::pipe::Broken;
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::slots::SLOTS;
-use crate::engine::redis::client::wire::{Link, Started, either};
+use crate::engine::redis::client::wire::{Link, Started};
 use crate::engine::redis::describe::Facts;
 use crate::engine::redis::options::{Address, RedisOptions};
 use crate::words::clock::Clock;

@@ -11,7 +11,8 @@ use super::conn::Ready;
 use super::errors;
 use super::options::{Address, PostgresOptions};
 use super::store::Store;
-use super::wire::{dial, drive, either};
+use super::wire::{dial, drive};
+use crate::engine::either::either;
 use crate::engine::{BoxFuture, Context, Event};
 use crate::words::error::{Error, ErrorKind, Result};
 

@@ -1,7 +1,7 @@
 //! One connection to a server: dialling, and a driver that reads it.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -165,21 +165,6 @@ pub(super) async fn drive(
                 Poll::Pending => return Poll::Pending,
             }
         }
-    })
-    .await
-}
-
-/// Waits for the first of two.
-pub(super) async fn either<A, B>(
-    a: impl Future<Output = A>,
-    mut b: Pin<&mut (impl Future<Output = B> + ?Sized)>,
-) -> std::result::Result<A, B> {
-    let mut a = pin!(a);
-    poll_fn(|cx| {
-        if let Poll::Ready(done) = a.as_mut().poll(cx) {
-            return Poll::Ready(Ok(done));
-        }
-        b.as_mut().poll(cx).map(Err)
     })
     .await
 }

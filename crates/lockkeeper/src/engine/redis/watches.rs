@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::wire::either;
+use crate::engine::either::either;
 use crate::engine::{Query, WatchId};
 use crate::words::name::{Kind, Name};
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::wire::Member;
 use super::{Connected, Quorum, errors};
 use crate::engine::Event;
-use crate::engine::redis::client::wire::either;
+use crate::engine::either::either;
 use crate::words::error::{Error, ErrorKind, Result};
 
 /// How long the reasons are waited for why members were not connected in time.

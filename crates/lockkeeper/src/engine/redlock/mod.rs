@@ -61,9 +61,9 @@ use plain::Plain;
 use recipe::Silent;
 use wire::Member;
 
+use crate::engine::either::either;
 use crate::engine::parting::Partings;
 use crate::engine::redis::client::resp::Value;
-use crate::engine::redis::client::wire::either;
 use crate::engine::redis::errors as server_errors;
 use crate::engine::{
     Answer, Attempt, BoxFuture, Change, Context, End, Engine, Line, Query, Released, Renewal,

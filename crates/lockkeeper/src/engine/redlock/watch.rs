@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep};
 
 use super::recipe::Members;
 use super::{Quorum, first};
+use crate::engine::either::either;
 use crate::engine::redis::client::resp::Value;
-use crate::engine::redis::client::wire::either;
 use crate::engine::{BoxFuture, Event, WatchId};
 use crate::words::clock::Ticks;
 use crate::words::id::ClaimId;

@@ -8,11 +8,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::errors;
 use super::resolve::Sentinels;
+use crate::engine::either::either;
 use crate::engine::password::Login;
 use crate::engine::redis::client::pipe::{Broken, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::stream::{self, Dialled};
-use crate::engine::redis::client::wire::{driven, either};
+use crate::engine::redis::client::wire::driven;
 use crate::engine::redis::errors as server_errors;
 use crate::engine::redis::options::{Address, RedisOptions};
 use crate::words::clock::unix_us;

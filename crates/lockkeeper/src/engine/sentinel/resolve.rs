@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::errors;
 use super::options::SentinelOptions;
 use super::wire::{Node, Said};
-use crate::engine::redis::client::wire::either;
+use crate::engine::either::either;
 use crate::engine::redis::options::{Address, Resolve};
 use crate::engine::{BoxFuture, Context};
 use crate::words::error::{Error, ErrorKind, Result};

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep};
 use super::errors;
 use super::proto::{Connected, ReplyHeader, SessionKey, write_connect};
 use crate::engine::dial::connect;
+use crate::engine::either::either;
 use crate::engine::stream::{Reader, Stream, Writer};
 use crate::engine::tls::{Tls, or_refusal, shake_hands};
 use crate::open::table::scheme_hint;
@@ -87,7 +88,7 @@ pub(super) async fn dial(
         i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
         &mut hello,
     );
-    let mut body = std::future::poll_fn(|cx| {
+    let body = std::future::poll_fn(|cx| {
         poll_write(&mut link.writer, cx, &mut hello)?;
         loop {
             match link.frames.next()? {
@@ -106,13 +107,11 @@ pub(super) async fn dial(
     // A server of another kind waits for more; a slow one of ours is not to be given up. One that
     // gave us a session needs no second connection to tell what it is.
     let asks = tls.is_none() && key.id == 0;
-    let mut kind = pin!(another_kind(server, until));
-    let answered = std::future::poll_fn(|cx| match Pin::new(&mut body).poll(cx) {
-        Poll::Ready(answered) => Poll::Ready(Ok(answered)),
-        Poll::Pending if asks => kind.as_mut().poll(cx).map(Err),
-        Poll::Pending => Poll::Pending,
-    });
-    let body = match answered.await? {
+    let answered = match asks {
+        true => either(body, another_kind(server, until)).await?,
+        false => body.await,
+    };
+    let body = match answered {
         Ok(body) => body,
         Err(error) => return Err(broken(server, tls, until, error).await),
     };

@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::super::errors;
-use super::super::wire::either;
 use super::connection::{Connection, Waited};
 use super::name::{Key, refused};
 use super::pool::{Need, Opened};
+use crate::engine::either::either;
 use crate::engine::{Attempt, End, Event, Grant, Lease, Line, Number, Place};
 use crate::words::claim::{Claim, Holder, Mode};
 use crate::words::clock::Ticks;

@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::super::errors;
 use super::super::watch::Watches;
-use super::super::wire::either;
 use super::claims::{Entry, Stand};
 use super::connection::{Connection, Facts, Ghost};
 use super::name::Key;
 use super::options::Options;
+use crate::engine::either::either;
 use crate::engine::{BoxFuture, Context, Event, Which};
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::{ClaimId, LeaseId};

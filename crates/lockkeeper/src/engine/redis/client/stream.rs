@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::super::errors;
 use super::super::options::{Address, RedisOptions};
-use super::wire::either;
 use crate::engine::BoxFuture;
 use crate::engine::dial::connect;
+use crate::engine::either::either;
 use crate::engine::password::Login;
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;

@@ -4,10 +4,9 @@ mod hello;
 mod sent;
 
 use std::collections::BTreeSet;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -22,6 +21,7 @@ use super::resp::{Command, Value};
 use super::script::Which;
 use super::stream::{self, Dialled};
 use crate::engine::Inlet;
+use crate::engine::either::either;
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, Result};
 use crate::words::id::{ClaimId, fork_generation};
@@ -530,21 +530,6 @@ pub(in crate::engine) async fn driven<T>(
         Ok(done) => (done, None),
         Err(why) => (asked.await, Some(why)),
     }
-}
-
-/// Whichever is ready first.
-pub(in crate::engine) async fn either<A: Future, B: Future>(
-    a: A,
-    b: B,
-) -> std::result::Result<A::Output, B::Output> {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    poll_fn(|cx| {
-        if let Poll::Ready(done) = a.as_mut().poll(cx) {
-            return Poll::Ready(Ok(done));
-        }
-        b.as_mut().poll(cx).map(Err)
-    })
-    .await
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl Asker {
                 tokio::spawn(self.clone().ask(engine, claim));
             }
             let sleep = tokio::time::sleep(next.map_or(AGAIN, |at| at.since(now)));
-            let _ = super::super::wire::either(sleep, self.changed.notified()).await;
+            let _ = crate::engine::either::either(sleep, self.changed.notified()).await;
         }
     }
 

@@ -6,8 +6,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::node::Node;
 use super::super::slots::{Homes, slot_of};
-use super::super::wire::either;
 use super::Nodes;
+use crate::engine::either::either;
 
 impl Nodes {
     /// Knows every node that has slots, so that nothing is left to be made for the one that is
