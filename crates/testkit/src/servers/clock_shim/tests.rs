@@ -1,5 +1,7 @@
 //! The preloaded clock, on a real Redis server.
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{ClockShim, Clocks};
@@ -13,6 +15,21 @@ fn server(shim: &ClockShim) -> RedisServer {
         &[],
         &[(preload, &library.to_string_lossy()), (control, &file.to_string_lossy())],
     )
+}
+
+/// A program that is compiled from C.
+fn compiled(dir: &Path, text: &str) -> PathBuf {
+    let (source, program) = (dir.join("asks.c"), dir.join("asks"));
+    std::fs::write(&source, text).expect("the directory can be written");
+    let made = Command::new("cc")
+        .arg("-pthread")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .expect("cc is there");
+    assert!(made.success());
+    program
 }
 
 /// By how many seconds the server's time of day is ahead of ours, to a twentieth of a second.
@@ -80,7 +97,6 @@ fn a_servers_clock_runs_at_another_rate_and_then_right_again_from_where_it_is() 
 /// three that never step.
 fn clocks(shim: &ClockShim) -> [f64; 4] {
     let dir = tempfile::tempdir().expect("a directory");
-    let (source, program) = (dir.path().join("clocks.c"), dir.path().join("clocks"));
     let text = r#"
         #include <stdio.h>
         #include <time.h>
@@ -94,16 +110,8 @@ fn clocks(shim: &ClockShim) -> [f64; 4] {
                 printf("%ld.%09ld\n", (long)at.tv_sec, at.tv_nsec);
             }
         }"#;
-    std::fs::write(&source, text).expect("the directory can be written");
-    let made = std::process::Command::new("cc")
-        .arg("-o")
-        .arg(&program)
-        .arg(&source)
-        .status()
-        .expect("cc is there");
-    assert!(made.success());
-    let told =
-        std::process::Command::new(&program).envs(shim.environment()).output().expect("it runs");
+    let program = compiled(dir.path(), text);
+    let told = Command::new(&program).envs(shim.environment()).output().expect("it runs");
     let told: Vec<f64> = String::from_utf8_lossy(&told.stdout)
         .lines()
         .map(|line| line.parse().expect("a number"))
@@ -135,7 +143,6 @@ fn the_steady_clocks_move_apart_from_the_time_of_day_and_everybody_with_the_shim
 fn who_waits_until_a_time_by_a_clock_that_is_wrong_waits_no_longer_for_it() {
     let shim = ClockShim::new().expect("cc is there");
     let dir = tempfile::tempdir().expect("a directory");
-    let (source, program) = (dir.path().join("waits.c"), dir.path().join("waits"));
     let text = r#"
         #include <pthread.h>
         #include <stdio.h>
@@ -157,19 +164,10 @@ fn who_waits_until_a_time_by_a_clock_that_is_wrong_waits_no_longer_for_it() {
             pthread_mutex_lock(&mutex);
             printf("%d\n", pthread_cond_timedwait(&never, &mutex, &until));
         }"#;
-    std::fs::write(&source, text).expect("the directory can be written");
-    let made = std::process::Command::new("cc")
-        .arg("-pthread")
-        .arg("-o")
-        .arg(&program)
-        .arg(&source)
-        .status()
-        .expect("cc is there");
-    assert!(made.success());
+    let program = compiled(dir.path(), text);
     let waits = |arguments: &[&str]| {
         let begun = Instant::now();
-        let waited =
-            std::process::Command::new(&program).args(arguments).envs(shim.environment()).output();
+        let waited = Command::new(&program).args(arguments).envs(shim.environment()).output();
         assert_eq!(
             String::from_utf8_lossy(&waited.expect("it runs").stdout),
             "110\n",
