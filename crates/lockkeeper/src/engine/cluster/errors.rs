@@ -93,6 +93,8 @@ pub(super) fn none(mut errors: Vec<Error>, named: &[Address]) -> Error {
             None => others.push(error.message()),
         }
     }
+    // As the URL has them: in what order they answered tells nobody anything.
+    said.sort_by_key(|(at, _)| named.iter().position(|known| known == at));
     let each = each_once(&said);
     let each: Vec<&str> =
         [each.as_str()].into_iter().filter(|each| !each.is_empty()).chain(others).collect();
@@ -112,6 +114,8 @@ mod tests {
         let gone = |at: &Address| away(at, "no route");
         let error = none(vec![bare(), gone(&named[0]), gone(&named[1]), bare()], &named);
         let said = "the cluster's node at a:7000 cannot be reached: no route; the same at b:7000";
+        assert!(error.message().ends_with(&format!(": {said}; {all}")), "{error}");
+        let error = none(vec![gone(&named[1]), bare(), gone(&named[0])], &named);
         assert!(error.message().ends_with(&format!(": {said}; {all}")), "{error}");
         let error = none(vec![bare(), bare()], &named);
         assert!(error.message().ends_with(&format!("asked: {all}")), "{error}");
