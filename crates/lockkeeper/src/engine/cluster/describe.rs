@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Cluster;
+use super::map::Map;
 use super::wire::{Shard, Told};
 use crate::engine::redis::options::{Address, Layout};
 use crate::words::guarantee::{Ability, Class, Description, Warning};
@@ -14,34 +14,30 @@ const FAILOVER: Duration = Duration::from_secs(2);
 /// For how long a node is silent before it counts as down, unless the nodes say otherwise.
 const NODE_TIMEOUT: Duration = Duration::from_secs(15);
 
-impl Cluster {
-    /// What one of its servers says of itself, and what the cluster changes about it.
-    pub(super) fn description(&self) -> Description {
-        let mut about = self.server.describe();
-        let told = self.map.told();
-        about.engine = "cluster";
-        about.class = Class::Efficiency;
-        // Several names are in several slots: no script is about them all.
-        about.can = about.can.without(&[Ability::Together]);
-        let node_timeout = told.as_ref().and_then(|told| told.node_timeout);
-        let node_timeout = node_timeout.unwrap_or(NODE_TIMEOUT);
-        // The holder and the node of its name may die together.
-        about.recovery += node_timeout + FAILOVER;
-        about.recovery_stopped = about.recovery_stopped.map(|t| t + node_timeout + FAILOVER);
-        let native = self.map.options.node.layout == Layout::Native;
-        about.breaks.splice(0..0, breaks(native, node_timeout));
-        if let Some(told) = &told {
-            let masters: BTreeSet<String> =
-                told.shards.iter().map(|shard| shard.at.to_string()).collect();
-            about.server = format!(
-                "{}, a cluster of {} shards: {}",
-                told.facts.server(),
-                masters.len(),
-                masters.into_iter().collect::<Vec<_>>().join(", ")
-            );
-            about.warnings.extend(warnings(told));
-        }
-        about
+/// What the cluster changes about what one of its servers says of itself.
+pub(super) fn describe(map: &Map, about: &mut Description) {
+    let told = map.told();
+    about.engine = "cluster";
+    about.class = Class::Efficiency;
+    // Several names are in several slots: no script is about them all.
+    about.can = about.can.without(&[Ability::Together]);
+    let node_timeout = told.as_ref().and_then(|told| told.node_timeout);
+    let node_timeout = node_timeout.unwrap_or(NODE_TIMEOUT);
+    // The holder and the node of its name may die together.
+    about.recovery += node_timeout + FAILOVER;
+    about.recovery_stopped = about.recovery_stopped.map(|t| t + node_timeout + FAILOVER);
+    let native = map.options.node.layout == Layout::Native;
+    about.breaks.splice(0..0, breaks(native, node_timeout));
+    if let Some(told) = &told {
+        let masters: BTreeSet<String> =
+            told.shards.iter().map(|shard| shard.at.to_string()).collect();
+        about.server = format!(
+            "{}, a cluster of {} shards: {}",
+            told.facts.server(),
+            masters.len(),
+            masters.into_iter().collect::<Vec<_>>().join(", ")
+        );
+        about.warnings.extend(warnings(told));
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Map {
     pub(super) slots: Arc<Slots>,
     told: Mutex<Option<Told>>,
     older: Mutex<Older>,
-    closed: watch::Sender<bool>,
+    pub(super) closed: watch::Sender<bool>,
 }
 
 impl Map {
@@ -52,10 +52,6 @@ impl Map {
     /// What was told last.
     pub(super) fn told(&self) -> Option<Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(super) fn close(&self) {
-        self.closed.send_replace(true);
     }
 
     /// Asks those that the URL names, until one has told.

@@ -1,7 +1,7 @@
 //! Redis Cluster: the names are in slots, the slots at its nodes.
 //!
 //! Everything about locks is done by the engine of one server, in any of its layouts: every script
-//! is about one name, and its keys are in one slot. What is here knows which node has it; the
+//! is about one name, and its keys are in one slot. What is here, and given to that engine, knows which node has it; the
 //! connections to the nodes (`engine/redis/client/nodes.rs`) send each script there, and to another
 //! node where one says so.
 //!
@@ -28,67 +28,32 @@ use std::sync::Arc;
 pub(crate) use registration::registration;
 
 use map::Map;
-use options::ClusterOptions;
 
-use crate::engine::redis::options::RedisOptions;
-use crate::engine::redis::relay::server_does_the_rest;
-use crate::engine::{
-    Answer, Attempt, Change, Context, End, Engine, Inlet, Line, Query, Released, Renewal, Standing,
-    WatchId, redis,
-};
-use crate::words::claim::{Claim, Entry};
+use crate::engine::redis::finder::Finder;
+use crate::engine::{BoxFuture, Context};
 use crate::words::error::Result;
-use crate::words::guarantee::{Description, Warning};
-use crate::words::id::{ClaimId, HoldId, LeaseId};
-use crate::words::name::{Kind, Name};
+use crate::words::guarantee::Description;
 
-/// The engine of one server, whose keys are at many.
-pub(crate) struct Cluster {
-    map: Arc<Map>,
-    server: Box<dyn Engine>,
-}
-
-impl Cluster {
-    fn new(options: ClusterOptions) -> Self {
-        let map = Map::new(options);
-        let node = RedisOptions { slots: Some(map.slots.clone()), ..map.options.node.clone() };
-        Self { server: redis::connect(node), map }
-    }
-}
-
-impl Engine for Cluster {
-    fn open(&self, context: Context) -> Answer<Result<()>> {
-        let (map, spawner) = (self.map.clone(), context.spawner.clone());
-        let (find, keep) = (map.clone(), map.clone());
-        // Nothing is sent before the map is there: an engine has to be opened here.
-        let opening = self.server.open(context.clone());
-        Answer::later(async move {
-            find.find(&context).await?;
-            opening.get().await?;
-            spawner.spawn(keep.keep(context));
+impl Finder for Map {
+    fn open(
+        self: Arc<Self>,
+        context: Context,
+        connecting: BoxFuture<Result<()>>,
+    ) -> BoxFuture<Result<()>> {
+        Box::pin(async move {
+            // Nothing is sent before the map is there.
+            self.find(&context).await?;
+            connecting.await?;
+            context.spawner.clone().spawn(self.keep(context));
             Ok(())
         })
     }
 
-    fn describe(&self) -> Description {
-        self.description()
+    fn describe(&self, about: &mut Description) {
+        describe::describe(self, about);
     }
 
-    fn close(&self) -> Answer<()> {
-        let (closing, map) = (self.server.close(), self.map.clone());
-        Answer::later(async move {
-            closing.get().await;
-            map.close();
-        })
+    fn close(&self) {
+        self.closed.send_replace(true);
     }
-
-    fn part(&self, claim: ClaimId) -> u32 {
-        self.server.part(claim)
-    }
-
-    fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
-        self.server.clear_probe(name)
-    }
-
-    server_does_the_rest!();
 }

@@ -1,7 +1,8 @@
 //! The scheme and options of cluster URLs, as the reference lists them; `options` reads them.
 
-use super::Cluster;
+use super::map::Map;
 use super::options::{self, ClusterOptions};
+use crate::engine::redis::options::RedisOptions;
 use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value, redis};
 use crate::open::url::EngineUrl;
 use crate::words::error::Result;
@@ -20,5 +21,7 @@ pub(crate) fn registration() -> Registration {
 }
 
 fn open(url: &mut EngineUrl, common: &Common) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(Cluster::new(ClusterOptions::take(url, common)?)))
+    let map = Map::new(ClusterOptions::take(url, common)?);
+    let node = RedisOptions { slots: Some(map.slots.clone()), ..map.options.node.clone() };
+    Ok(redis::connect(node, Some(map)))
 }

@@ -23,6 +23,7 @@ pub(in crate::engine) mod describe;
 mod dialect;
 pub(in crate::engine) mod errors;
 pub(crate) mod fenced;
+pub(in crate::engine) mod finder;
 mod foreign;
 mod links;
 pub(in crate::engine) mod name;
@@ -37,8 +38,6 @@ pub(in crate::engine) mod redisson;
 #[cfg(any(feature = "sentinel", feature = "redlock"))]
 pub(in crate::engine) mod refusal;
 mod registration;
-#[cfg(any(feature = "sentinel", feature = "cluster"))]
-pub(in crate::engine) mod relay;
 pub(in crate::engine) mod reply;
 mod sweep;
 mod together;
@@ -51,6 +50,7 @@ pub(in crate::engine) mod tests;
 use std::sync::Arc;
 
 use client::{pipe, resp, script, wire};
+use finder::Finder;
 use foreign::Foreign;
 use native::Native;
 use opened::Server;
@@ -59,17 +59,20 @@ pub(crate) use registration::registration;
 
 use crate::engine::Engine;
 
-/// The engine for one server; nothing is sent before [`Engine::open`].
-pub(crate) fn connect(options: RedisOptions) -> Box<dyn Engine> {
+/// The engine for one server, or for what `finder` finds; nothing is sent before [`Engine::open`].
+pub(in crate::engine) fn connect(
+    options: RedisOptions,
+    finder: Option<Arc<dyn Finder>>,
+) -> Box<dyn Engine> {
     match options.layout {
-        Layout::Native => Box::new(Server::<Native>::new(options, ())),
+        Layout::Native => Box::new(Server::<Native>::new(options, finder, ())),
         Layout::Redisson => {
             let dialect = redisson::Redisson::new(options.redisson, options.semaphore);
-            Box::new(Server::<Foreign>::new(options, Arc::new(dialect)))
+            Box::new(Server::<Foreign>::new(options, finder, Arc::new(dialect)))
         }
         Layout::Plain => {
             let dialect = plain::Plain::new(&options);
-            Box::new(Server::<Foreign>::new(options, Arc::new(dialect)))
+            Box::new(Server::<Foreign>::new(options, finder, Arc::new(dialect)))
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::client::lane::Ears;
 use super::client::node::Node;
 use super::describe::Facts;
+use super::finder::Finder;
 use super::links::{Leave, Links};
 use super::options::RedisOptions;
 use super::resp::Value;
@@ -18,7 +19,7 @@ use super::wire::{Answered, Started};
 use crate::engine::Event;
 use crate::engine::{
     Answer, Attempt, Change, Context, End, Engine, Grant, Inlet, Lease, Line, Number, Query,
-    Released, Renewal, Standing, WatchId,
+    Released, Renewal, Standing, WatchId, not_there,
 };
 use crate::words::claim::{Claim, Entry};
 use crate::words::clock::Ticks;
@@ -37,6 +38,7 @@ const RECHECKED_AT_ONCE: usize = 500;
 /// One server, written to in one layout.
 pub(super) struct Server<O: Opened> {
     options: Arc<RedisOptions>,
+    finder: Option<Arc<dyn Finder>>,
     setting: O::Setting,
     opened: OnceLock<Arc<O>>,
 }
@@ -173,8 +175,12 @@ pub(super) trait Inspects: Send + Sync + Sized + 'static {
 }
 
 impl<O: Opened> Server<O> {
-    pub(super) fn new(options: RedisOptions, setting: O::Setting) -> Self {
-        Self { options: Arc::new(options), setting, opened: OnceLock::new() }
+    pub(super) fn new(
+        options: RedisOptions,
+        finder: Option<Arc<dyn Finder>>,
+        setting: O::Setting,
+    ) -> Self {
+        Self { options: Arc::new(options), finder, setting, opened: OnceLock::new() }
     }
 
     pub(super) fn opened(&self) -> Result<&Arc<O>> {
@@ -196,14 +202,18 @@ impl<O: Opened> Server<O> {
 
 impl<O: Opened> Engine for Server<O> {
     fn open(&self, context: Context) -> Answer<Result<()>> {
-        let opened = O::new(self.options.clone(), &self.setting, context);
+        let opened = O::new(self.options.clone(), &self.setting, context.clone());
         if self.opened.set(opened.clone()).is_err() {
             return Answer::Now(Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "the engine is open already",
             )));
         }
-        Answer::later(async move { opened.links().open().await })
+        let connecting = Box::pin(async move { opened.links().open().await });
+        Answer::Later(match &self.finder {
+            Some(finder) => finder.clone().open(context, connecting),
+            None => connecting,
+        })
     }
 
     fn describe(&self) -> Description {
@@ -222,6 +232,9 @@ impl<O: Opened> Engine for Server<O> {
         if let Some((server_us, _)) = facts.time {
             Facts::clock_warning(&mut description, server_us, facts.read_at_us);
         }
+        if let Some(finder) = &self.finder {
+            finder.describe(&mut description);
+        }
         description
     }
 
@@ -234,6 +247,10 @@ impl<O: Opened> Engine for Server<O> {
     }
 
     fn attempt_all(&self, claims: &[Claim]) -> Answer<Vec<Attempt>> {
+        // Several names are in several slots: no script is about them all.
+        if self.options.scattered() {
+            return Answer::Now(vec![Attempt::Failed(not_there()); claims.len()]);
+        }
         self.answer(
             |opened| opened.ask_all(claims),
             |error| vec![Attempt::Failed(error); claims.len()],
@@ -295,7 +312,17 @@ impl<O: Opened> Engine for Server<O> {
     }
 
     fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
-        self.answer(|opened| Answer::later(opened.clone().clear_probe(name.clone())), Err)
+        let (name, finder) = (name.clone(), self.finder.clone());
+        let cleared = |opened: &Arc<O>| {
+            let opened = opened.clone();
+            Answer::later(async move {
+                if let Some(finder) = finder {
+                    finder.examine().await;
+                }
+                opened.clear_probe(name).await
+            })
+        };
+        self.answer(cleared, Err)
     }
 
     fn sweep(&self, word: &str) -> Answer<Result<bool>> {
@@ -317,8 +344,13 @@ impl<O: Opened> Engine for Server<O> {
         let Ok(opened) = self.opened() else { return Answer::Now(()) };
         opened.links().closing();
         opened.closing();
-        let opened = opened.clone();
-        Answer::later(async move { opened.links().close().await })
+        let (opened, finder) = (opened.clone(), self.finder.clone());
+        Answer::later(async move {
+            opened.links().close().await;
+            if let Some(finder) = finder {
+                finder.close();
+            }
+        })
     }
 }
 

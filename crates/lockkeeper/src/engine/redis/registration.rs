@@ -80,5 +80,5 @@ pub(crate) fn registration() -> Registration {
 
 fn open(url: &mut EngineUrl, common: &Common) -> Result<Box<dyn Engine>> {
     let options = super::url::options(url, common.ttl, common.drift_per_mille)?;
-    Ok(super::connect(options))
+    Ok(super::connect(options, None))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Sentinel;
+use super::resolve::Sentinels;
 use super::wire::Said;
 use crate::engine::redis::options::{Address, Layout, Wait};
 use crate::words::guarantee::{Class, Description, Warning};
@@ -19,32 +19,30 @@ const LEASES_DO_NOT_MIND: &str = "leases do not mind, but times shown are off";
 const LEASES_MIND: &str =
     "times shown are off, and after a failover leases are counted by another server's clock";
 
-impl Sentinel {
-    /// What the server says of itself, and what its Sentinels change about it.
-    pub(super) fn description(&self) -> Description {
-        let mut about = self.server.describe();
-        let options = &self.sentinels.options;
-        about.engine = "sentinel";
-        about.class = Class::Efficiency;
-        let said: Vec<_> = self.sentinels.nodes.iter().filter_map(|node| node.said()).collect();
-        let down_after = down_after(&said, self.sentinels.master().map(|master| master.at));
-        // The holder and the master may die together.
-        about.recovery += down_after + FAILOVER;
-        about.recovery_stopped = about.recovery_stopped.map(|t| t + down_after + FAILOVER);
-        about.server += &self.who_says();
-        let native = options.master.layout == Layout::Native;
-        about.breaks.splice(0..0, breaks(native, down_after, options.master.wait));
-        for warning in about.warnings.iter_mut().filter(|warning| warning.id == "clock-offset") {
-            warning.text = warning.text.replace(LEASES_DO_NOT_MIND, LEASES_MIND);
-        }
-        about.warnings.extend(self.warnings());
-        about.warnings.extend(self.sentinels.clock_warnings());
-        about
+/// What they change about what the server says of itself.
+pub(super) fn describe(sentinels: &Sentinels, about: &mut Description) {
+    let options = &sentinels.options;
+    about.engine = "sentinel";
+    about.class = Class::Efficiency;
+    let said: Vec<_> = sentinels.nodes.iter().filter_map(|node| node.said()).collect();
+    let down_after = down_after(&said, sentinels.master().map(|master| master.at));
+    // The holder and the master may die together.
+    about.recovery += down_after + FAILOVER;
+    about.recovery_stopped = about.recovery_stopped.map(|t| t + down_after + FAILOVER);
+    about.server += &sentinels.who_says();
+    let native = options.master.layout == Layout::Native;
+    about.breaks.splice(0..0, breaks(native, down_after, options.master.wait));
+    for warning in about.warnings.iter_mut().filter(|warning| warning.id == "clock-offset") {
+        warning.text = warning.text.replace(LEASES_DO_NOT_MIND, LEASES_MIND);
     }
+    about.warnings.extend(sentinels.warnings());
+    about.warnings.extend(sentinels.clock_warnings());
+}
 
+impl Sentinels {
     /// How many of them name this master, and what each other one says.
     fn who_says(&self) -> String {
-        let (nodes, master) = (&self.sentinels.nodes, self.sentinels.master());
+        let (nodes, master) = (&self.nodes, self.master());
         let said = nodes.iter().filter_map(|node| Some((node, node.said()?)));
         let (those, others): (Vec<_>, Vec<_>) =
             said.partition(|(_, said)| master.as_ref().is_none_or(|known| known.at == said.at));
@@ -58,9 +56,9 @@ impl Sentinel {
     fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         let mut warn = |id: &'static str, text: String| warnings.push(Warning { id, text });
-        let Some(master) = self.sentinels.master() else { return warnings };
-        let service = &self.sentinels.options.service;
-        let nodes = &self.sentinels.nodes;
+        let Some(master) = self.master() else { return warnings };
+        let service = &self.options.service;
+        let nodes = &self.nodes;
         for node in nodes {
             if let Some(why) = node.refuses() {
                 warn("sentinel-refuses", why.message().to_owned());
@@ -98,7 +96,7 @@ impl Sentinel {
             }
         }
         let said: Vec<_> = nodes.iter().filter_map(|node| node.said()).collect();
-        let majority = self.sentinels.options.majority();
+        let majority = self.options.majority();
         if (1..majority).contains(&said.len()) {
             warn(
                 "sentinel-minority",
@@ -131,7 +129,7 @@ impl Sentinel {
         }
         let most = |of: fn(&Said) -> u64| said.iter().map(of).max().unwrap_or(0);
         let (known, living) = (most(|said| said.replicas), most(|said| said.living));
-        let wait = self.sentinels.options.master.wait.filter(|_| !said.is_empty());
+        let wait = self.options.master.wait.filter(|_| !said.is_empty());
         if let Some(wait) = wait.filter(|wait| u64::from(wait.replicas) >= living) {
             let n = wait.replicas;
             let there = match living == known {

@@ -41,7 +41,7 @@ struct Reading {
 impl Sentinels {
     /// Looks at the clocks from time to time, until all is closed.
     pub(super) async fn watch_clocks(self: Arc<Self>) {
-        let mut closed = self.closed();
+        let mut closed = self.closed.subscribe();
         let watching = async {
             loop {
                 sleep(SETTLED).await;

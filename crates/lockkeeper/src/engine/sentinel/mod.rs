@@ -1,7 +1,7 @@
 //! Redis with Sentinels: one server at a time, found anew before each connection.
 //!
 //! A Sentinel is a way to find the server, and no other way to keep a lock there: everything about
-//! locks is done by the engine of one server, in any of its layouts.
+//! locks is done by the engine of one server, in any of its layouts, which is given the Sentinels.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -27,76 +27,51 @@ use std::sync::Arc;
 
 pub(crate) use registration::registration;
 
-use options::SentinelOptions;
-use resolve::{Resolver, Sentinels};
+use resolve::Sentinels;
 
-use crate::engine::redis::options::RedisOptions;
-use crate::engine::redis::relay::server_does_the_rest;
-use crate::engine::{
-    Answer, Attempt, Change, Context, End, Engine, Inlet, Line, Query, Released, Renewal, Standing,
-    WatchId, redis,
-};
-use crate::words::claim::{Claim, Entry};
+use crate::engine::redis::finder::Finder;
+use crate::engine::redis::options::{Address, Resolve};
+use crate::engine::{BoxFuture, Context};
 use crate::words::error::Result;
-use crate::words::guarantee::{Description, Warning};
-use crate::words::id::{ClaimId, HoldId, LeaseId};
-use crate::words::name::{Kind, Name};
+use crate::words::guarantee::Description;
 
-/// The engine of one server, whose address the Sentinels say.
-pub(crate) struct Sentinel {
-    sentinels: Arc<Sentinels>,
-    server: Box<dyn Engine>,
-}
-
-impl Sentinel {
-    fn new(options: SentinelOptions) -> Self {
-        let sentinels = Sentinels::new(Arc::new(options));
-        let resolve = Resolver(sentinels.clone());
-        let master = &sentinels.options.master;
-        let master = RedisOptions { resolve: Some(Arc::new(resolve)), ..master.clone() };
-        Self { server: redis::connect(master), sentinels }
-    }
-}
-
-impl Engine for Sentinel {
-    fn open(&self, context: Context) -> Answer<Result<()>> {
-        self.sentinels.start(&context);
-        let spawner = context.spawner.clone();
-        let (opening, sentinels) = (self.server.open(context), self.sentinels.clone());
-        Answer::later(async move {
-            let opened = opening.get().await;
+impl Finder for Sentinels {
+    fn open(
+        self: Arc<Self>,
+        context: Context,
+        connecting: BoxFuture<Result<()>>,
+    ) -> BoxFuture<Result<()>> {
+        self.start(&context);
+        Box::pin(async move {
+            let opened = connecting.await;
             match &opened {
-                Ok(()) => spawner.spawn(sentinels.clone().watch_clocks()),
-                Err(_) => sentinels.close(),
+                Ok(()) => context.spawner.spawn(self.clone().watch_clocks()),
+                Err(_) => self.close(),
             }
-            opened.map_err(|error| sentinels.choosing(&error).unwrap_or(error))
+            opened.map_err(|error| self.choosing(&error).unwrap_or(error))
         })
     }
 
-    fn describe(&self) -> Description {
-        self.description()
+    fn describe(&self, about: &mut Description) {
+        describe::describe(self, about);
     }
 
-    fn close(&self) -> Answer<()> {
-        let (closing, sentinels) = (self.server.close(), self.sentinels.clone());
-        Answer::later(async move {
-            closing.get().await;
-            sentinels.close();
-        })
+    fn examine(self: Arc<Self>) -> BoxFuture<()> {
+        Box::pin(async move { self.look_at_clocks().await })
     }
 
-    fn attempt_all(&self, claims: &[Claim]) -> Answer<Vec<Attempt>> {
-        self.server.attempt_all(claims)
+    fn close(&self) {
+        self.closed.send_replace(true);
+    }
+}
+
+impl Resolve for Sentinels {
+    fn resolve(self: Arc<Self>) -> BoxFuture<Result<Address>> {
+        Box::pin(self.find())
     }
 
-    fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
-        let (clearing, sentinels) = (self.server.clear_probe(name), self.sentinels.clone());
-        Answer::later(async move {
-            // Who examines it has the time to look at the clocks.
-            sentinels.look_at_clocks().await;
-            clearing.get().await
-        })
+    fn moved(&self, from: &Address) -> BoxFuture<String> {
+        let moved = self.moved_from(from);
+        Box::pin(async move { format!("the Sentinels moved the master to {}", moved.await) })
     }
-
-    server_does_the_rest!();
 }

@@ -1,8 +1,12 @@
 //! The scheme and options of Sentinel URLs, as the reference lists them; `options` reads them.
 
+use std::sync::Arc;
+
+use super::name;
 use super::options::{PORT, REPLICAS_MAX, SentinelOptions};
-use super::{Sentinel, name};
+use super::resolve::Sentinels;
 use crate::engine::redis;
+use crate::engine::redis::options::RedisOptions;
 use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
 use crate::open::url::EngineUrl;
 use crate::words::error::Result;
@@ -53,5 +57,8 @@ pub(crate) fn registration() -> Registration {
 }
 
 fn open(url: &mut EngineUrl, common: &Common) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(Sentinel::new(SentinelOptions::take(url, common)?)))
+    let sentinels = Sentinels::new(Arc::new(SentinelOptions::take(url, common)?));
+    let master = sentinels.options.master.clone();
+    let master = RedisOptions { resolve: Some(sentinels.clone()), ..master };
+    Ok(redis::connect(master, Some(sentinels)))
 }

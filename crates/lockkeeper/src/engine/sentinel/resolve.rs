@@ -14,7 +14,7 @@ use super::errors;
 use super::options::SentinelOptions;
 use super::wire::{Node, Said};
 use crate::engine::either::either;
-use crate::engine::redis::options::{Address, Resolve};
+use crate::engine::redis::options::Address;
 use crate::engine::{BoxFuture, Context};
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantee::Warning;
@@ -44,7 +44,8 @@ pub(super) struct Sentinels {
     pub(super) options: Arc<SentinelOptions>,
     pub(super) nodes: Vec<Arc<Node>>,
     master: watch::Sender<Option<Master>>,
-    closed: watch::Sender<bool>,
+    /// True once nobody needs them any more.
+    pub(super) closed: watch::Sender<bool>,
     context: OnceLock<Context>,
     /// What the servers' clocks gave reason to warn of.
     clocks: Mutex<Vec<Warning>>,
@@ -90,11 +91,6 @@ impl Sentinels {
         }
     }
 
-    /// True once it is closed.
-    pub(super) fn closed(&self) -> watch::Receiver<bool> {
-        self.closed.subscribe()
-    }
-
     pub(super) fn note_clocks(&self, warnings: Vec<Warning>) {
         *self.clocks.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
     }
@@ -130,10 +126,6 @@ impl Sentinels {
                 None => pending().await,
             }
         })
-    }
-
-    pub(super) fn close(&self) {
-        self.closed.send_replace(true);
     }
 
     /// What is said where the master that is named cannot be reached: nobody else tells a new
@@ -187,7 +179,7 @@ impl Sentinels {
     /// the URL names, and so does one that is to go to another master. Where there is none, or a
     /// minority names a later one to a new process, a failover may be under way: they are asked
     /// again for a while.
-    async fn find(self: Arc<Self>) -> Result<Address> {
+    pub(super) async fn find(self: Arc<Self>) -> Result<Address> {
         let Some(context) = self.context.get() else {
             return Err(Error::new(ErrorKind::Closed, "the engine is not open"));
         };
@@ -359,21 +351,6 @@ fn next(options: &SentinelOptions, said: &[(usize, Said)], known: &Master) -> Re
             Err(errors::outdated(options, epoch, known.epoch, &known.at))
         }
         (0, None) => Err(errors::disagree(options, said)),
-    }
-}
-
-/// What the client of the master asks before each dial.
-#[derive(Debug)]
-pub(super) struct Resolver(pub(super) Arc<Sentinels>);
-
-impl Resolve for Resolver {
-    fn resolve(&self) -> BoxFuture<Result<Address>> {
-        Box::pin(self.0.clone().find())
-    }
-
-    fn moved(&self, from: &Address) -> BoxFuture<String> {
-        let moved = self.0.moved_from(from);
-        Box::pin(async move { format!("the Sentinels moved the master to {}", moved.await) })
     }
 }
 

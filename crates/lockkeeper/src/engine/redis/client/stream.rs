@@ -1,6 +1,7 @@
 //! Connecting to a Redis server.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::{fmt, io};
 
 use tokio::net::UnixStream;
@@ -23,7 +24,7 @@ pub(crate) trait Resolve: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Nobody knows, and why.
-    fn resolve(&self) -> BoxFuture<Result<Address>>;
+    fn resolve(self: Arc<Self>) -> BoxFuture<Result<Address>>;
 
     /// Ends with the reason once the server is known to be somewhere else than at this address.
     fn moved(&self, from: &Address) -> BoxFuture<String>;
@@ -52,7 +53,7 @@ pub(in crate::engine) async fn open(
         let stream = dial(&options.address, options, until).await?;
         return Ok(Dialled { stream, at: None, login });
     };
-    let at = resolve.resolve().await?;
+    let at = resolve.clone().resolve().await?;
     // Also where it is not dialled yet for its last answer: a master that moves ends that.
     dials(&at);
     let login = login(&at, options, until).await?;

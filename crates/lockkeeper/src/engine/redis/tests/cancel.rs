@@ -99,7 +99,7 @@ struct Crossing {
 impl Crossing {
     fn new(server: &RedisServer, options: RedisOptions) -> Self {
         let dialect = Arc::new(Plain::new(&options));
-        let engine = Arc::new(Server::<Foreign>::new(options, dialect));
+        let engine = Arc::new(Server::<Foreign>::new(options, None, dialect));
         let process = Process::around(engine.clone()).expect("the server can be used");
         let foreign = engine.opened().expect("it is open").clone();
         warm(&process);

@@ -171,7 +171,7 @@ fn r6_b5_a_release_does_not_wait_behind_replicas_nor_for_the_second_connection()
     let server = RedisServer::start();
     let wait = Some(Wait { replicas: 0, timeout: Duration::from_millis(100) });
     let options = RedisOptions { wait, ..options(server.port()) };
-    let engine = Arc::new(Server::<Native>::new(options, ()));
+    let engine = Arc::new(Server::<Native>::new(options, None, ()));
     let process = Process::around(engine.clone()).unwrap();
     let names = names(5);
     let holds = take(&process, &names);
@@ -194,7 +194,7 @@ fn r6_b5_a_release_that_went_over_the_first_connection_is_followed_there() {
         until("it follows", || follows().contains("master_link_status:up"));
         let wait = Some(Wait { replicas, timeout: Duration::from_secs(2) });
         let options = RedisOptions { wait, ..options(server.port()) };
-        let engine = Arc::new(Server::<Native>::new(options, ()));
+        let engine = Arc::new(Server::<Native>::new(options, None, ()));
         let process = Process::around(engine.clone()).unwrap();
         let holds = take(&process, &names(2));
         // From here on a WAIT for it fails.

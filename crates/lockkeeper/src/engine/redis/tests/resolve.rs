@@ -40,7 +40,7 @@ fn options_of(told: &Arc<Told>) -> RedisOptions {
 }
 
 impl Resolve for Told {
-    fn resolve(&self) -> BoxFuture<Result<Address>> {
+    fn resolve(self: Arc<Self>) -> BoxFuture<Result<Address>> {
         self.1.fetch_add(1, Ordering::Relaxed);
         let port = *self.0.borrow();
         let nobody = || Error::new(ErrorKind::Unreachable, "nobody knows the master");

@@ -46,7 +46,7 @@ impl Process {
     }
 
     pub(in crate::engine) fn try_with(options: RedisOptions) -> Result<Self, Error> {
-        Self::around(super::super::connect(options).into())
+        Self::around(super::super::connect(options, None).into())
     }
 
     /// A process with an engine of the test's own making.
