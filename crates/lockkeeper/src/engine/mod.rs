@@ -13,8 +13,6 @@
 mod anchor;
 #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
 mod at_exit;
-#[cfg(feature = "cluster")]
-pub(crate) mod cluster;
 #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
 mod dial;
 #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
@@ -35,8 +33,6 @@ pub(crate) mod redlock;
 mod registration;
 #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
 mod reread;
-#[cfg(feature = "sentinel")]
-pub(crate) mod sentinel;
 #[cfg(feature = "postgres")]
 mod sql;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]

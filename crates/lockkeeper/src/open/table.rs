@@ -10,10 +10,10 @@ use crate::words::guarantee::Ability;
 
 /// Makes the two lists of one line an engine: what this build has, and what any build can have.
 macro_rules! engines {
-    ($(#[$built:meta] $engine:ident [$($scheme:literal),+] $from:literal;)+) => {
+    ($(#[$built:meta] $($engine:ident)::+ [$($scheme:literal),+] $from:literal;)+) => {
         /// The engines of this build.
         fn built_in() -> Vec<Registration> {
-            vec![$(#[$built] crate::engine::$engine::registration()),+]
+            vec![$(#[$built] crate::engine::$($engine::)+registration()),+]
         }
 
         /// The schemes of this crate's engines, and what brings them.
@@ -26,8 +26,8 @@ engines! {
     #[cfg(all(feature = "file", target_os = "linux"))] file ["file"] "the feature file, on Linux";
     #[cfg(feature = "redis")] redis ["redis", "rediss", "redis+unix"] "the feature redis";
     #[cfg(feature = "redlock")] redlock ["redlock"] "the feature redlock";
-    #[cfg(feature = "sentinel")] sentinel ["redis+sentinel"] "the feature sentinel";
-    #[cfg(feature = "cluster")] cluster ["redis+cluster"] "the feature cluster";
+    #[cfg(feature = "sentinel")] redis::sentinel ["redis+sentinel"] "the feature sentinel";
+    #[cfg(feature = "cluster")] redis::cluster ["redis+cluster"] "the feature cluster";
     #[cfg(feature = "zookeeper")] zookeeper ["zk"] "the feature zookeeper";
     #[cfg(feature = "postgres")] postgres ["postgres", "postgresql"] "the feature postgres";
 }

@@ -8,7 +8,7 @@ use crate::words::error::Result;
 use crate::words::guarantee::Description;
 
 /// What a server found in this way needs beside the engine of one server, which does all the rest.
-pub(in crate::engine) trait Finder: Send + Sync {
+pub(super) trait Finder: Send + Sync {
     /// Does what has to be done before and after `connecting`.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Redis: one server, in our own layout or in one shared with other programs.
+//! Redis: one server, in our own layout or in one shared with other programs. Which server that is,
+//! or which of many has a name, Sentinels or the nodes of a cluster may say.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -9,6 +10,7 @@
 //! | `numbers` | the numbers that a server which takes the place of another must not go below |
 //! | `recipe` | the native layout as a pure machine |
 //! | `links`, `opened`, `watches` | an open engine: its two connections, what every layout does over them, and who watches what |
+//! | `finder`, `sentinel/`, `cluster/` | who says where the server is, or the node of a name: schemes of their own |
 //! | `native/` | the native layout as an engine: `acquire`, `release`, `inspect`, `watch` |
 //! | `fenced` | data keys that check tokens, for programs that keep what they protect in Redis |
 //! | `beside` | locks of another layout under the same name |
@@ -19,11 +21,13 @@
 mod anchors;
 pub(in crate::engine) mod beside;
 pub(in crate::engine) mod client;
+#[cfg(feature = "cluster")]
+pub(crate) mod cluster;
 pub(in crate::engine) mod describe;
 mod dialect;
 pub(in crate::engine) mod errors;
 pub(crate) mod fenced;
-pub(in crate::engine) mod finder;
+mod finder;
 mod foreign;
 mod links;
 pub(in crate::engine) mod name;
@@ -39,6 +43,8 @@ pub(in crate::engine) mod redisson;
 pub(in crate::engine) mod refusal;
 mod registration;
 pub(in crate::engine) mod reply;
+#[cfg(feature = "sentinel")]
+pub(crate) mod sentinel;
 mod sweep;
 mod together;
 pub(in crate::engine) mod url;
@@ -60,10 +66,7 @@ pub(crate) use registration::registration;
 use crate::engine::Engine;
 
 /// The engine for one server, or for what `finder` finds; nothing is sent before [`Engine::open`].
-pub(in crate::engine) fn connect(
-    options: RedisOptions,
-    finder: Option<Arc<dyn Finder>>,
-) -> Box<dyn Engine> {
+fn connect(options: RedisOptions, finder: Option<Arc<dyn Finder>>) -> Box<dyn Engine> {
     match options.layout {
         Layout::Native => Box::new(Server::<Native>::new(options, finder, ())),
         Layout::Redisson => {

@@ -20,7 +20,7 @@ pub(in crate::engine) struct Script {
 /// How scripts of the layout redisson wake those who wait, and how on a node of a cluster.
 #[cfg(feature = "cluster")]
 const WAKE: (&str, &str) =
-    (include_str!("../redisson/wake.lua"), include_str!("../../cluster/wake.lua"));
+    (include_str!("../redisson/wake.lua"), include_str!("../cluster/wake.lua"));
 
 /// Which script a request runs: those of the native layout, of `plain`, and of `redisson`; what
 /// looks for the others; and those of the members of a quorum.
