@@ -212,14 +212,14 @@ fn breaks(native: bool, down_after: Duration, wait: Option<Wait>) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::support::{at, said};
     use super::*;
 
     #[test]
     fn b4_one_sentinel_that_names_another_master_makes_t_no_shorter() {
-        let at = |port| Address::Tcp("h".into(), port);
         let said = |port, epoch, seconds| {
             let down_after = Duration::from_secs(seconds);
-            Said { at: at(port), epoch, down_after, replicas: 1, living: 1, others: 2 }
+            Said { down_after, ..said(port, epoch) }
         };
         let told = [said(1, 3, 10), said(1, 3, 12), said(2, 9, 1)];
         assert_eq!(down_after(&told, Some(at(1))), Duration::from_secs(12));

@@ -168,26 +168,15 @@ pub(super) fn outdated(options: &SentinelOptions, named: u64, known: u64, at: &A
 mod tests {
     use std::time::Duration;
 
+    use super::super::tests::support;
     use super::*;
-    use crate::engine::Common;
-    use crate::open::url::EngineUrl;
 
     #[test]
     fn q12_a_failover_is_announced_only_where_one_can_follow() {
-        let mut url = EngineUrl::parse("redis+sentinel://s1,s2,s3/orders").unwrap();
-        let common = Common::new(Duration::from_secs(30), 100);
-        let options = SentinelOptions::take(&mut url, &common).unwrap();
-        let at = Address::Tcp("10.0.0.1".into(), 6379);
+        let options = support::options("s1,s2,s3");
         let down_after = Duration::from_secs(2);
-        let said = |replicas| Said {
-            at: at.clone(),
-            epoch: 1,
-            down_after,
-            replicas,
-            living: replicas,
-            others: 2,
-        };
-        let error = Error::new(ErrorKind::Unreachable, "Redis at 10.0.0.1:6379 does not answer");
+        let said = |replicas| Said { down_after, replicas, ..support::said(6379, 1) };
+        let error = Error::new(ErrorKind::Unreachable, "Redis at h:6379 does not answer");
         let says = |replicas| no_master(&options, &said(replicas), &error).message().to_owned();
         assert!(says(0).contains("no replica") && !says(0).contains("ask again"), "{}", says(0));
         for part in ["after 2s", "ask again then", "if not, this host cannot reach"] {

@@ -1,7 +1,8 @@
 //! The clocks of the servers: a replica that takes its master's place counts leases, and makes
 //! numbers, by its own.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -39,6 +40,11 @@ struct Reading {
 }
 
 impl Sentinels {
+    /// What is worth a warning, as it was when they were looked at last.
+    pub(super) fn clock_warnings(&self) -> Vec<Warning> {
+        self.clocks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Looks at the clocks from time to time, until all is closed.
     pub(super) async fn watch_clocks(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
@@ -65,7 +71,20 @@ impl Sentinels {
             let Ok(Ok(read)) = timeout(within, self.read_clock(&at)).await else { continue };
             warnings.extend(self.compare(&at, &base, &read));
         }
-        self.note_clocks(warnings);
+        *self.clocks.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
+    }
+
+    /// The replicas that a majority of the Sentinels knows: whoever is asked there gets the
+    /// master's password.
+    async fn replicas(&self) -> Vec<Address> {
+        let mut known: BTreeMap<String, (Address, usize)> = BTreeMap::new();
+        for node in self.nodes.iter().filter(|node| node.why_down().is_none()) {
+            for at in node.replicas(&self.options).await {
+                known.entry(at.to_string()).or_insert((at, 0)).1 += 1;
+            }
+        }
+        let majority = self.options.majority();
+        known.into_values().filter(|(_, by)| *by >= majority).map(|(at, _)| at).collect()
     }
 
     fn compare(&self, at: &Address, base: &Reading, read: &Reading) -> Option<Warning> {

@@ -7,13 +7,14 @@
 //! |---|---|
 //! | `registration`, `options`, `name` | what the URL says |
 //! | `wire` | one Sentinel: its connection, and what it says |
-//! | `resolve` | all of them: whom to believe, and who hears that the master moved |
+//! | `resolve`, `master` | all of them: who is asked when, and whom to believe |
 //! | `inspect` | the clocks of the servers |
 //! | `describe`, `errors` | what a failover costs and breaks, and why there is no master |
 
 mod describe;
 mod errors;
 mod inspect;
+mod master;
 mod name;
 mod options;
 mod registration;

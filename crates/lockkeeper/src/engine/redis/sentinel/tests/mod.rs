@@ -2,4 +2,4 @@ mod faults;
 mod minority;
 mod mutual;
 mod refusals;
-mod support;
+pub(super) mod support;
