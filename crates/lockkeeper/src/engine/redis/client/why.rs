@@ -3,9 +3,11 @@
 use std::fmt;
 use std::ops::Deref;
 
+use tokio::sync::oneshot;
+
 use super::super::options::Address;
-#[cfg(feature = "cluster")]
-use super::pipe::Broken;
+use super::pipe::{Broken, Outcome};
+use super::resp::Value;
 #[cfg(feature = "cluster")]
 use crate::words::error::Error;
 use crate::words::error::ErrorKind;
@@ -48,9 +50,24 @@ impl fmt::Display for Why {
     }
 }
 
-#[cfg(feature = "cluster")]
+/// A value that comes, or why it does not.
+pub(in crate::engine) async fn value(answer: oneshot::Receiver<Outcome>) -> Result<Value, Why> {
+    match answer.await {
+        Ok(Ok((_, value))) => Ok(value),
+        Ok(Err(broken)) => Err(broken.why()),
+        Err(_) => Err("the connection ended".into()),
+    }
+}
+
 impl Broken {
+    /// What happened, whatever became of the request.
+    pub(in crate::engine) fn why(self) -> Why {
+        let (Self::NotSent(why) | Self::Unknown(why) | Self::Unacknowledged(why)) = self;
+        why
+    }
+
     /// The same, about the node at this address.
+    #[cfg(feature = "cluster")]
     pub(super) fn of(mut self, at: Address) -> Self {
         let (Self::NotSent(why) | Self::Unknown(why) | Self::Unacknowledged(why)) = &mut self;
         why.at = Some(at);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::errors;
 use crate::engine::either::either;
-use crate::engine::redis::client::pipe::Broken;
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::slots::SLOTS;
 use crate::engine::redis::client::wire::{Link, Started};
@@ -117,12 +116,8 @@ fn state<'a>(info: &'a Value, name: &str) -> Option<&'a str> {
 
 async fn answer(link: &Link, at: &Address, started: Option<Started>) -> Result<Value> {
     let started = started.unwrap_or_else(Started::nothing);
-    match link.finish(started, || None, Duration::ZERO).await {
-        Ok(answered) => Ok(answered.value),
-        Err(Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why)) => {
-            Err(errors::away(at, &why))
-        }
-    }
+    let answered = link.finish(started, || None, Duration::ZERO).await;
+    Ok(answered.map_err(|broken| errors::away(at, broken.why()))?.value)
 }
 
 /// Who has which slots, and who is where.

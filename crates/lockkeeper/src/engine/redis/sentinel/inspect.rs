@@ -11,9 +11,10 @@ use super::errors;
 use super::resolve::Sentinels;
 use crate::engine::either::either;
 use crate::engine::password::Login;
-use crate::engine::redis::client::pipe::{Broken, Pipe};
+use crate::engine::redis::client::pipe::Pipe;
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::stream::{self, Dialled};
+use crate::engine::redis::client::why::value;
 use crate::engine::redis::client::wire::driven;
 use crate::engine::redis::errors as server_errors;
 use crate::engine::redis::options::{Address, RedisOptions};
@@ -155,12 +156,8 @@ async fn ask_time(pipe: &Pipe, options: &RedisOptions, login: Option<Login>) -> 
 async fn answer(pipe: &Pipe, command: Command) -> Result<Value> {
     let failed = |why: String| Error::new(ErrorKind::Unreachable, why);
     let Some(answer) = pipe.send(&[command]).pop() else { return Err(failed("closed".into())) };
-    match answer.await {
-        Ok(Ok((_, Value::Error(text)))) => Err(Error::new(ErrorKind::Refused, text)),
-        Ok(Ok((_, value))) => Ok(value),
-        Ok(Err(Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why))) => {
-            Err(failed(why.to_string()))
-        }
-        Err(_) => Err(failed("the connection ended".into())),
+    match value(answer).await.map_err(|why| failed(why.to_string()))? {
+        Value::Error(text) => Err(Error::new(ErrorKind::Refused, text)),
+        value => Ok(value),
     }
 }

@@ -14,8 +14,9 @@ use super::resolve::ASK_AGAIN;
 use crate::engine::dial::connect;
 use crate::engine::either::either;
 use crate::engine::password::Login;
-use crate::engine::redis::client::pipe::{Broken, Outcome, Pipe};
+use crate::engine::redis::client::pipe::{Outcome, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
+use crate::engine::redis::client::why::value;
 use crate::engine::redis::client::wire::driven;
 use crate::engine::redis::errors::is_about_password;
 use crate::engine::redis::options::Address;
@@ -289,13 +290,7 @@ impl Node {
     }
 
     async fn answer(&self, answer: oneshot::Receiver<Outcome>) -> Result<Value> {
-        match answer.await {
-            Ok(Ok((_, value))) => Ok(value),
-            Ok(Err(Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why))) => {
-                Err(errors::away(&self.at, why))
-            }
-            Err(_) => Err(errors::away(&self.at, "the connection ended")),
-        }
+        value(answer).await.map_err(|why| errors::away(&self.at, why))
     }
 
     /// The connection, once it is known whether there is one.

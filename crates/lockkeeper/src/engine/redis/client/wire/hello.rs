@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use super::super::super::describe::Facts;
 use super::super::super::errors;
-use super::super::pipe::{Broken, Pipe};
+use super::super::pipe::Pipe;
 use super::super::resp::{Command, Value};
 use super::super::script::Which;
+use super::super::why::value;
 use super::{Link, Tracking};
 use crate::engine::password::Login;
 use crate::engine::tls::or_refusal;
@@ -98,15 +99,7 @@ impl Link {
         let mut values = Vec::new();
         let mut greeting = Value::Nil;
         for (at, (name, answer)) in names.iter().zip(pipe.send(&commands)).enumerate() {
-            let value = match answer.await {
-                Ok(Ok((_, value))) => value,
-                Ok(Err(
-                    Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why),
-                )) => {
-                    return Err(self.no_welcome(server, &why));
-                }
-                Err(_) => return Err(self.no_welcome(server, "the connection ended")),
-            };
+            let value = value(answer).await.map_err(|why| self.no_welcome(server, &why))?;
             if let Some(tls) = &options.tls {
                 tls.accepted(server);
             }
