@@ -143,7 +143,7 @@ fn chosen(names: &[&String]) -> Result<Vec<&'static Stage>, String> {
 fn long_tests(workshop: &Workshop) -> Outcome {
     let own = [BROKEN_CLIENTS, SWEEP, RELEASES];
     let names = |name: &str| name.starts_with("long_") && !own.contains(&name);
-    let jobs = integration(workshop, &programs(workshop)?, names, &[])?;
+    let jobs = integration(workshop, &programs(workshop)?, names)?;
     workshop.run_all(jobs, seats())
 }
 

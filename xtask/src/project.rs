@@ -63,15 +63,34 @@ fn features_of(manifest: &str) -> Vec<String> {
     keys.filter(|key| !key.is_empty() && !key.starts_with('#')).collect()
 }
 
-/// An integration test of the workspace.
+/// Programs of a package of which each module is a test file that runs by itself: those of the
+/// gate, and those of the campaign. Linked together, for linking each takes longer than to run it.
+const LINKED: [&str; 2] = ["fast", "long"];
+
+/// A file of integration tests of the workspace, or a folder of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IntegrationTest {
-    /// What `--test` takes.
+    /// What it is called; no other is.
     pub name: String,
+    /// What `--test` takes: the same, or the program of which it is a module.
+    pub program: String,
+    /// The folder of its package.
+    pub package: PathBuf,
+    /// Where it begins.
+    pub source: PathBuf,
     /// It mounts file systems, changes users or makes network namespaces, and fails without root.
     pub needs_root: bool,
     /// It measures, and says in its first lines that nothing may run beside it.
     pub alone: bool,
+}
+
+impl IntegrationTest {
+    /// Whether the test of this whole name in its program is one of its own.
+    pub fn owns(&self, test: &str) -> bool {
+        let in_module =
+            || test.strip_prefix(&*self.name).is_some_and(|rest| rest.starts_with("::"));
+        self.program == self.name || in_module()
+    }
 }
 
 /// What a test that needs root says when it fails without.
@@ -81,18 +100,27 @@ const NEEDS_ROOT: &str = "run it as root, as CI does";
 pub fn integration_tests() -> Result<Vec<IntegrationTest>, String> {
     let mut tests = Vec::new();
     for package in packages()? {
-        for entry in read_dir(&package.join("tests")) {
-            let name = entry
-                .file_stem()
-                .map(|stem| stem.to_string_lossy().into_owned())
-                .unwrap_or_default();
-            let single = entry.extension().is_some_and(|extension| extension == "rs");
-            if single || entry.join("main.rs").is_file() {
-                let source = if single { entry } else { entry.join("main.rs") };
-                let text = fs::read_to_string(source).unwrap_or_default();
-                let needs_root = text.contains(NEEDS_ROOT);
-                tests.push(IntegrationTest { name, needs_root, alone: runs_alone(&text) });
+        let folder = package.join("tests");
+        let mut files = Vec::new();
+        for (name, source) in files_of(&folder, "main.rs") {
+            if LINKED.contains(&&*name) {
+                let modules = files_of(&folder.join(&name), "mod.rs").into_iter();
+                let modules = modules.filter(|(module, _)| module != "main");
+                files.extend(modules.map(|(module, source)| (module, name.clone(), source)));
+            } else {
+                files.push((name.clone(), name, source));
             }
+        }
+        for (name, program, source) in files {
+            let text = fs::read_to_string(&source).unwrap_or_default();
+            tests.push(IntegrationTest {
+                name,
+                program,
+                package: package.clone(),
+                source,
+                needs_root: text.contains(NEEDS_ROOT),
+                alone: runs_alone(&text),
+            });
         }
     }
     tests.sort();
@@ -102,7 +130,18 @@ pub fn integration_tests() -> Result<Vec<IntegrationTest>, String> {
     }
 }
 
-/// The first name that two have; they are sorted. `--test NAME` and our list mean one of them.
+/// The names of the test files in a folder and where they begin: `NAME.rs`, or this file in `NAME`.
+fn files_of(folder: &Path, first: &str) -> Vec<(String, PathBuf)> {
+    let file = |entry: PathBuf| {
+        let name = entry.file_stem()?.to_string_lossy().into_owned();
+        let single = entry.extension().is_some_and(|extension| extension == "rs");
+        let source = if single { entry } else { entry.join(first) };
+        source.is_file().then_some((name, source))
+    };
+    read_dir(folder).into_iter().filter_map(file).collect()
+}
+
+/// The first name that two have; they are sorted. Who asks for one of them by its name means one.
 fn twice(tests: &[IntegrationTest]) -> Option<&str> {
     tests.windows(2).find(|two| two[0].name == two[1].name).map(|two| two[0].name.as_str())
 }
@@ -180,18 +219,16 @@ mod tests {
 
     #[test]
     fn every_test_that_does_what_only_root_may_says_that_it_needs_root() {
-        for package in packages().unwrap() {
-            for source in read_dir(&package.join("tests")) {
-                let text = fs::read_to_string(&source).unwrap_or_default();
-                let does = ["\"unshare\"", "\"setpriv\"", "\"mount\"", "chown("]
-                    .into_iter()
-                    .find(|word| text.contains(word));
-                assert!(
-                    does.is_none() || text.contains(NEEDS_ROOT),
-                    "{}: {does:?}, and nothing says that it needs root",
-                    source.display()
-                );
-            }
+        for source in integration_tests().unwrap().into_iter().map(|test| test.source) {
+            let text = fs::read_to_string(&source).unwrap();
+            let does = ["\"unshare\"", "\"setpriv\"", "\"mount\"", "chown("]
+                .into_iter()
+                .find(|word| text.contains(word));
+            assert!(
+                does.is_none() || text.contains(NEEDS_ROOT),
+                "{}: {does:?}, and nothing says that it needs root",
+                source.display()
+            );
         }
     }
 
@@ -207,6 +244,9 @@ mod tests {
     fn two_tests_of_one_name_are_found() {
         let of = |name: &str| IntegrationTest {
             name: name.to_owned(),
+            program: name.to_owned(),
+            package: PathBuf::new(),
+            source: PathBuf::new(),
             needs_root: false,
             alone: name == "b",
         };

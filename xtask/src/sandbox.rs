@@ -191,9 +191,11 @@ fn sweep(temporary: &Path) {
     }
 }
 
+/// The beginning of it: a fork of a test program has the names of all its tests.
 fn command_line(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()
+    let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
+    text.trim_end().chars().take(400).collect()
 }
 
 /// The files on which a process has a kernel lock.

@@ -12,7 +12,7 @@ use crate::closing::{self, Sum};
 use crate::interrupt;
 use crate::project::show;
 use crate::runner::again::{self, Judged};
-use crate::runner::{self, Job, TIMED};
+use crate::runner::{self, Job};
 use crate::sandbox::Sandbox;
 
 /// One part of `cargo xtask test`, `lint` or `campaign`.
@@ -41,8 +41,6 @@ pub struct Workshop {
     notes: RefCell<Vec<String>>,
     /// How many tests failed in those closing lines and passed later.
     rescued: Cell<u64>,
-    /// How many tests were left out that take time.
-    left_out: Cell<u64>,
     /// What passed at its second try.
     flaky: RefCell<Vec<String>>,
     /// What passed with no other test in its process.
@@ -74,7 +72,6 @@ impl Workshop {
             why: RefCell::default(),
             notes: RefCell::default(),
             rescued: Cell::default(),
-            left_out: Cell::default(),
             flaky: RefCell::default(),
             alone: RefCell::default(),
             limit,
@@ -92,12 +89,6 @@ impl Workshop {
     pub fn note(&self, text: String) {
         println!("{text}");
         self.notes.borrow_mut().push(text);
-    }
-
-    /// How many tests the programs did not run until now that were to leave out those that take
-    /// time.
-    pub fn left_out(&self) -> u64 {
-        self.left_out.get()
     }
 
     /// Keeps all of a failure for the end; answers its first line, which the table has.
@@ -180,10 +171,6 @@ impl Workshop {
         runner::run(jobs, seats, &self.sandbox, &over, |done| {
             _ = done.print(&mut io::stdout());
             self.notes.borrow_mut().extend(done.verdict.not_tried.iter().cloned());
-            if done.job.options.iter().any(|option| option == TIMED) {
-                let more = closing::sum(&done.verdict.closing).filtered;
-                self.left_out.set(self.left_out.get() + more);
-            }
             if done.verdict.outcome.is_ok() {
                 self.keep(done.verdict.closing, Vec::new());
             } else {

@@ -92,10 +92,38 @@ pub fn test_runner(command: &mut Command) -> &mut Command {
     command.args(["--", "--color", closing::colour()])
 }
 
-/// The test programs that were built.
+/// The test programs that were built, with the names of their tests.
 pub fn programs(workshop: &Workshop) -> Result<Vec<Program>, String> {
     let messages = ["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"];
-    workshop.read(cargo(&messages).args(EVERYTHING).args(TARGETS)).map(|text| list::read(&text))
+    let text = workshop.read(cargo(&messages).args(EVERYTHING).args(TARGETS))?;
+    let mut programs = list::read(&text);
+    programs.iter_mut().try_for_each(Program::list)?;
+    none_is_lost(&programs, &integration_tests()?)?;
+    Ok(programs)
+}
+
+/// Each test of a program belongs to one of its files, and each file has tests: who adds one to
+/// what is linked together may forget the line in `main.rs`.
+fn none_is_lost(programs: &[Program], files: &[IntegrationTest]) -> Outcome {
+    for file in files {
+        if found(programs, file)?.file(file).tests.is_empty() {
+            let (source, program) = (file.source.display(), &file.program);
+            return Err(format!("{source} has no test: is it a module of `{program}`?"));
+        }
+    }
+    for program in programs.iter().filter(|program| program.kind == Kind::Test) {
+        let owned = |test: &String| files.iter().any(|f| program.has(f) && f.owns(test));
+        if let Some(stranger) = program.tests.iter().find(|test| !owned(test)) {
+            return Err(format!("`{stranger}` is in no file of tests/{}/", program.target));
+        }
+    }
+    Ok(())
+}
+
+/// The program of a test file.
+fn found<'a>(programs: &'a [Program], file: &IntegrationTest) -> Result<&'a Program, String> {
+    let found = programs.iter().find(|program| program.has(file));
+    found.ok_or_else(|| format!("cargo built no program of {}", file.source.display()))
 }
 
 /// How many test programs run side by side: most of them wait most of their time. Each starts
@@ -107,23 +135,29 @@ pub fn seats() -> usize {
 
 fn tests(workshop: &Workshop) -> Outcome {
     let programs = programs(workshop)?;
-    let mut skip = vec!["--skip", TIMED];
+    let mut jobs = short(workshop, &programs)?;
+    let timed = leave_out(&mut jobs, |test| test.contains(TIMED)).len();
     let mut left_out = Vec::new();
     if !is_root() {
-        skip.extend(["--skip", NEEDS_ROOT]);
-        for program in units(&programs) {
-            left_out.extend(program.tests(NEEDS_ROOT)?);
-        }
+        left_out = leave_out(&mut jobs, |test| test.contains(NEEDS_ROOT));
     }
-    let mut jobs = short(workshop, &programs, &skip)?;
     jobs.extend(rows(&programs)?);
     let outcome = workshop.run_all(jobs, seats());
     workshop.note(format!(
-        "NOT RUN: {} tests that take time by a clock: `cargo xtask campaign timed`",
-        workshop.left_out().saturating_sub(left_out.len() as u64)
+        "NOT RUN: {timed} tests that take time by a clock: `cargo xtask campaign timed`"
     ));
     left_out.iter().for_each(|name| needs_root(workshop, name));
     outcome
+}
+
+/// Takes tests out of the jobs, and jobs that have none left. Answers their names.
+fn leave_out(jobs: &mut Vec<Job>, which: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut left_out = Vec::new();
+    for job in jobs.iter_mut() {
+        left_out.extend(job.tests.extract_if(.., |test| which(test)));
+    }
+    jobs.retain(|job| !job.tests.is_empty());
+    left_out
 }
 
 /// Says that something was left out for want of root.
@@ -133,25 +167,26 @@ fn needs_root(workshop: &Workshop, name: &str) {
     ));
 }
 
-fn units(programs: &[Program]) -> impl Iterator<Item = &Program> {
-    programs.iter().filter(|program| program.kind != Kind::Test)
-}
-
 /// Stage of the campaign: what `tests` leaves out, one test at a time.
 pub fn timed(workshop: &Workshop) -> Outcome {
-    workshop.run_all(short(workshop, &programs(workshop)?, &[TIMED, "--test-threads", "1"])?, 1)
+    let mut jobs = short(workshop, &programs(workshop)?)?;
+    leave_out(&mut jobs, |test| !test.contains(TIMED));
+    jobs.iter_mut().for_each(|job| job.threads = Some(1));
+    workshop.run_all(jobs, 1)
 }
 
-/// The programs of the gate: unit tests, and integration tests that are not long.
-fn short(workshop: &Workshop, programs: &[Program], options: &[&str]) -> Result<Vec<Job>, String> {
-    let mut jobs: Vec<Job> = units(programs).map(|program| program.job(false, options)).collect();
+/// What the gate runs: unit tests, and integration tests that are not long.
+fn short(workshop: &Workshop, programs: &[Program]) -> Result<Vec<Job>, String> {
+    let units = programs.iter().filter(|program| program.kind != Kind::Test);
+    let mut jobs: Vec<Job> = units.map(Program::unit).collect();
     let names = |name: &str| !name.starts_with("long_") && name != MODELS;
-    jobs.extend(integration(workshop, programs, names, options)?);
+    jobs.extend(integration(workshop, programs, names)?);
+    jobs.retain(|job| !job.tests.is_empty());
     Ok(jobs)
 }
 
 /// Of each engine whose rows of the suite belong to the campaign, one that runs here as well: the
-/// program, and the row in it.
+/// test file, and the row in it.
 const ROWS: [(&str, &str); 5] = [
     ("long_cluster_conformance", "cluster_native"),
     ("long_sentinel", "sentinel_native"),
@@ -164,17 +199,22 @@ const ROWS: [(&str, &str); 5] = [
 /// run on memory, file and Redis.
 const ABOVE_ENGINES: [&str; 5] = ["::r6_", "::r8_", "::r9_", "::r12_", "::r13_"];
 
-/// The rows of the suite that the gate takes out of programs of the campaign.
+/// The rows of the suite that the gate takes out of what is long.
 fn rows(programs: &[Program]) -> Result<Vec<Job>, String> {
-    let job = |(target, row): (&str, &str)| {
-        let found = programs.iter().find(|p| p.kind == Kind::Test && p.target == target);
-        let program = found.ok_or_else(|| format!("cargo built no integration test `{target}`"))?;
+    let files = integration_tests()?;
+    let job = |(name, row): (&str, &str)| {
+        let file = files.iter().find(|file| file.name == name);
+        let file = file.ok_or_else(|| format!("there is no integration test `{name}`"))?;
+        let mut job = found(programs, file)?.file(file);
         let of_row = format!("conformance_suite::{row}::");
-        let mut options = vec![of_row.as_str()];
-        options.extend(ABOVE_ENGINES.iter().flat_map(|rule| ["--skip", rule]));
-        let job = program.job(false, &options);
-        let name = format!("{target}:{row}");
-        Ok(Job { seconds: weight(&name).seconds, name, ..job })
+        let above = |test: &str| ABOVE_ENGINES.iter().any(|rule| test.contains(rule));
+        job.tests.retain(|test| test.contains(&of_row) && !above(test));
+        if job.tests.is_empty() {
+            return Err(format!("`{name}` has no row `{row}`"));
+        }
+        job.seconds = weight(&format!("{name}:{row}")).seconds;
+        job.name = format!("{}:{row}", job.name);
+        Ok(job)
     };
     ROWS.into_iter().map(job).collect()
 }
@@ -187,16 +227,9 @@ pub fn integration(
     workshop: &Workshop,
     programs: &[Program],
     chosen: impl Fn(&str) -> bool,
-    options: &[&str],
 ) -> Result<Vec<Job>, String> {
-    let job = |test: IntegrationTest| {
-        let found = programs
-            .iter()
-            .find(|program| program.kind == Kind::Test && program.target == test.name);
-        let job = found.map(|program| program.job(test.alone, options));
-        job.ok_or_else(|| format!("cargo built no integration test `{}`", test.name))
-    };
-    runnable(workshop, chosen)?.into_iter().map(job).collect()
+    let files = runnable(workshop, chosen)?.into_iter();
+    files.map(|file| Ok(found(programs, &file)?.file(&file))).collect()
 }
 
 /// The chosen integration tests. Without root those that need it are left out, and the end says
@@ -226,12 +259,53 @@ mod tests {
 
     #[test]
     fn every_row_that_the_gate_takes_out_of_the_campaign_stands_in_its_program() {
-        let tests = root().join("crates/lockkeeper-lab/tests");
-        for (target, row) in ROWS {
-            let text = std::fs::read_to_string(tests.join(target).with_extension("rs")).unwrap();
+        let files = integration_tests().unwrap();
+        for (name, row) in ROWS {
+            let file = files.iter().find(|file| file.name == name).unwrap();
+            let text = std::fs::read_to_string(&file.source).unwrap();
             let begins = |line: &str| line.trim_start().starts_with(&format!("{row} => "));
-            assert!(text.lines().any(begins), "{target}: {row}");
+            assert!(text.lines().any(begins), "{name}: {row}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_not_linked_and_a_test_that_no_file_has_are_named() {
+        // As cargo says it, in the one line that is read.
+        let mut programs = list::read(
+            "{\"reason\":\"compiler-artifact\",\"profile\":{\"test\":true},\
+             \"package_id\":\"path+file:///x/p#0.1.0\",\"manifest_path\":\"/x/p/Cargo.toml\",\
+             \"target\":{\"kind\":[\"test\"],\"name\":\"fast\"},\"executable\":\"/x/fast-1\"}",
+        );
+        programs[0].tests = ["one::a", "two::b"].map(str::to_owned).to_vec();
+        let file = |name: &str| IntegrationTest {
+            name: name.to_owned(),
+            program: "fast".to_owned(),
+            package: "/x/p".into(),
+            source: format!("/x/p/tests/fast/{name}.rs").into(),
+            needs_root: false,
+            alone: false,
+        };
+        let lost = |names: &[&str]| {
+            none_is_lost(&programs, &names.iter().map(|name| file(name)).collect::<Vec<_>>())
+        };
+        assert_eq!(lost(&["one", "two"]), Ok(()));
+        assert!(lost(&["one", "three", "two"]).is_err_and(|why| why.contains("/three.rs has no")));
+        assert!(lost(&["one"]).is_err_and(|why| why.starts_with("`two::b` is in no file")));
+        let other = IntegrationTest { program: "long".to_owned(), ..file("one") };
+        let why = none_is_lost(&programs, &[other]);
+        assert!(why.is_err_and(|why| why.starts_with("cargo built no program of")));
+    }
+
+    #[test]
+    fn what_is_left_out_of_the_jobs_is_said_and_a_job_without_tests_is_none() {
+        let job = |name: &str, tests: &[&str]| {
+            let tests = tests.iter().map(|test| (*test).to_owned()).collect();
+            Job { tests, ..Job::new(name, Command::new("true")) }
+        };
+        let mut jobs = vec![job("a", &["x", "timed_y"]), job("b", &["m::timed_z"])];
+        assert_eq!(leave_out(&mut jobs, |test| test.contains(TIMED)), ["timed_y", "m::timed_z"]);
+        let left: Vec<_> = jobs.into_iter().map(|job| (job.name, job.tests)).collect();
+        assert_eq!(left, [("a".to_owned(), vec!["x".to_owned()])]);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::Job;
-use super::weights::weight;
-use crate::closing;
+use super::weights::{Weight, weight};
+use crate::Outcome;
+use crate::project::IntegrationTest;
 
 /// What a test program tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Program {
     package: [String; 2],
     manifest: PathBuf,
     path: PathBuf,
+    /// Its tests, by their whole names, once they are [listed](Program::list).
+    pub tests: Vec<String>,
 }
 
 /// The test programs in what `cargo test --no-run --message-format json` prints.
@@ -59,6 +62,7 @@ fn program(message: &Value) -> Option<Program> {
         package: package(message.get("package_id")?.as_str()?)?,
         manifest,
         path: PathBuf::from(message.get("executable")?.as_str()?),
+        tests: Vec::new(),
     })
 }
 
@@ -70,31 +74,47 @@ fn package(id: &str) -> Option<[String; 2]> {
 }
 
 impl Program {
-    /// What it is called in what we print, without blanks.
-    pub fn name(&self) -> String {
-        match self.kind {
-            Kind::Lib => format!("lib:{}", self.target),
-            Kind::Bin => format!("bin:{}", self.target),
-            Kind::Test => self.target.clone(),
-        }
-    }
-
-    /// Its tests in whose names this stands.
+    /// Asks it for its tests.
     ///
     /// # Errors
-    /// It cannot be started.
-    pub fn tests(&self, filter: &str) -> Result<Vec<String>, String> {
-        let printed =
-            Command::new(&self.path).args(["--list", "--format", "terse", filter]).output();
-        let printed = printed.map_err(|error| format!("{}: {error}", self.path.display()))?;
-        let text = String::from_utf8_lossy(&printed.stdout);
-        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    /// It cannot be started, or does not say.
+    pub fn list(&mut self) -> Outcome {
+        let listed = Command::new(&self.path).args(["--list", "--format", "terse"]).output();
+        let fail = |why: String| format!("{} --list: {why}", self.path.display());
+        let listed = listed.map_err(|error| fail(error.to_string()))?;
+        if !listed.status.success() {
+            return Err(fail(listed.status.to_string()));
+        }
+        let text = String::from_utf8_lossy(&listed.stdout);
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        self.tests = names.map(str::to_owned).collect();
+        Ok(())
     }
 
-    /// As a job: with the directory and the variables that cargo would give it, and our arguments.
-    pub fn job(&self, alone: bool, arguments: &[&str]) -> Job {
-        let name = self.name();
-        let weight = weight(&name);
+    /// Whether it has the tests of this file: as its own, or as those of one of its modules.
+    pub fn has(&self, file: &IntegrationTest) -> bool {
+        self.kind == Kind::Test
+            && self.target == file.program
+            && self.manifest.parent() == Some(&*file.package)
+    }
+
+    /// All of its own modules' tests, as a job.
+    pub fn unit(&self) -> Job {
+        let kind = if self.kind == Kind::Lib { "lib" } else { "bin" };
+        let name = format!("{kind}:{}", self.target);
+        self.job(name.clone(), &name, self.tests.clone())
+    }
+
+    /// The tests of one of its files, as a job: a process for each file, whatever it was linked
+    /// with.
+    pub fn file(&self, file: &IntegrationTest) -> Job {
+        let tests = self.tests.iter().filter(|test| file.owns(test)).cloned().collect();
+        let name = format!("{}:{}", self.package[0], file.name);
+        Job { alone: file.alone, ..self.job(name, &file.name, tests) }
+    }
+
+    /// With the directory and the variables that cargo would give it.
+    fn job(&self, name: String, weighed_as: &str, tests: Vec<String>) -> Job {
         let mut command = Command::new(&self.path);
         if let Some(place) = self.manifest.parent() {
             command.current_dir(place).env("CARGO_MANIFEST_DIR", place);
@@ -108,13 +128,8 @@ impl Program {
         let [package, version] = &self.package;
         command.env("CARGO_MANIFEST_PATH", &self.manifest);
         command.env("CARGO_PKG_NAME", package).env("CARGO_PKG_VERSION", version);
-        let mut options = vec!["--color", closing::colour()];
-        options.extend(arguments);
-        let mut options: Vec<String> = options.into_iter().map(str::to_owned).collect();
-        if let Some(threads) = weight.threads.filter(|_| !arguments.contains(&"--test-threads")) {
-            options.extend(["--test-threads".to_owned(), threads.to_string()]);
-        }
-        Job { name, command, options, seconds: weight.seconds, alone, by_name: true }
+        let Weight { seconds, threads, .. } = *weight(weighed_as);
+        Job { tests, threads, seconds, ..Job::new(&name, command) }
     }
 }
 
@@ -151,8 +166,8 @@ mod tests {
             "no message".to_owned(),
         ];
         let programs = read(&messages.join("\n"));
-        let names: Vec<String> = programs.iter().map(Program::name).collect();
-        assert_eq!(names, ["lib:one", "bin:two", "three"]);
+        let found: Vec<_> = programs.iter().map(|p| (p.kind, p.target.as_str())).collect();
+        assert_eq!(found, [(Kind::Lib, "one"), (Kind::Bin, "two"), (Kind::Test, "three")]);
         assert_eq!(programs[0].package, ["p", "0.1.0"]);
         assert_eq!(programs[1].package, ["p", "0.2.0"]);
     }
@@ -160,7 +175,7 @@ mod tests {
     #[test]
     fn a_program_is_started_as_cargo_would() {
         let programs = read(&message("test", "three", true, "crates/p#0.1.0"));
-        let job = programs[0].job(false, &["--nocapture"]);
+        let job = programs[0].unit();
         let set = |name: &str| {
             let value =
                 job.command.get_envs().find(|(key, _)| *key == name).and_then(|(_, value)| value);
@@ -173,6 +188,29 @@ mod tests {
             (Some("p".to_owned()), Some("0.1.0".to_owned()))
         );
         assert_eq!(set("CARGO_PKG_DESCRIPTION"), None, "ours is not its");
-        assert!(job.options.iter().any(|word| word == "--nocapture"));
+    }
+
+    /// A test file of the package `p`.
+    fn file(name: &str, program: &str) -> IntegrationTest {
+        let (name, program) = (name.to_owned(), program.to_owned());
+        let package = PathBuf::from("/x/crates/p");
+        let source = PathBuf::new();
+        IntegrationTest { name, program, package, source, needs_root: false, alone: false }
+    }
+
+    #[test]
+    fn each_file_of_what_was_linked_together_runs_by_itself_and_with_its_own_tests_alone() {
+        let mut programs = read(&message("test", "fast", true, "crates/q#p@0.2.0"));
+        let names = ["waiting::a", "waiting_long::b", "leases::waiting::c", "waiting::deep::d"];
+        programs[0].tests = names.map(str::to_owned).to_vec();
+        let waiting = file("waiting", "fast");
+        assert!(programs[0].has(&waiting) && !programs[0].has(&file("waiting", "waiting")));
+        let job = programs[0].file(&waiting);
+        assert_eq!(
+            (job.name.as_str(), job.tests),
+            ("p:waiting", vec![names[0].into(), names[3].into()])
+        );
+        programs[0].target = "own".to_owned();
+        assert_eq!(programs[0].file(&file("own", "own")).tests, names, "a program of its own");
     }
 }

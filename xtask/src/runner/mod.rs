@@ -41,14 +41,15 @@ pub struct Job {
     pub name: String,
     /// What it is.
     pub command: Command,
-    /// What it is told besides: which of its tests, and how.
-    pub options: Vec<String>,
+    /// Which of its tests run, by their whole names: a part of a name may stand in others', too.
+    /// Without any it is a program that cannot be told, and of which all runs again.
+    pub tests: Vec<String>,
+    /// How many of them run at a time, where that is not one a core.
+    pub threads: Option<u8>,
     /// About how long it takes.
     pub seconds: f64,
     /// Whether nothing of ours may run beside it.
     pub alone: bool,
-    /// Whether it can run some of its tests by their names. Otherwise it runs all of them again.
-    pub by_name: bool,
 }
 
 impl Job {
@@ -57,11 +58,25 @@ impl Job {
         Self {
             name: name.to_owned(),
             command,
-            options: Vec::new(),
+            tests: Vec::new(),
+            threads: None,
             seconds: 0.0,
             alone: false,
-            by_name: false,
         }
+    }
+
+    /// What its test runner is told.
+    fn words(&self) -> Vec<String> {
+        if self.tests.is_empty() {
+            return Vec::new();
+        }
+        let mut words = vec!["--color".to_owned(), closing::colour().to_owned()];
+        let threads =
+            self.threads.map(|threads| ["--test-threads".to_owned(), threads.to_string()]);
+        words.extend(threads.into_iter().flatten());
+        words.push("--exact".to_owned());
+        words.extend(self.tests.iter().cloned());
+        words
     }
 }
 
@@ -261,15 +276,16 @@ fn one(job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
             .map_err(|error| format!("no directory for {}: {error}", job.name));
         room.and_then(|room| {
             let mut command = copy(&job.command);
-            room.apply(command.args(&job.options));
-            let ended = closing::run_into(output.clone(), &mut command, over, || room.kill_all())?;
             let program = format!("{} ({})", job.name, show(&command));
-            if !job.by_name {
+            room.apply(command.args(job.words()));
+            let ended = closing::run_into(output.clone(), &mut command, over, || room.kill_all())?;
+            if job.tests.is_empty() {
                 return Ok(judge(&program, ended, &room, over));
             }
             let mut verdict = judge(&program, ended.of_one_runner(), &room, over);
-            if verdict.outcome.is_ok() && verdict.closing.is_empty() {
-                verdict.outcome = Err(format!("{program} ended before its tests had"));
+            let (ran, all) = (closing::sum(&verdict.closing).ran(), job.tests.len() as u64);
+            if verdict.outcome.is_ok() && ran != all {
+                verdict.outcome = Err(format!("{program} ran {ran} of {all} tests"));
             }
             Ok(verdict)
         })

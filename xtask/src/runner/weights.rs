@@ -1,7 +1,7 @@
-//! What is known of the longest test programs. Only the order hangs on it: a wrong number costs
+//! What is known of the longest tests. Only the order hangs on it: a wrong number costs
 //! time, and a missing one little.
 
-/// About one test program.
+/// About the unit tests of a target, or about one test file.
 pub struct Weight {
     name: &'static str,
     /// How long it takes beside others on two cores.
@@ -80,7 +80,7 @@ const fn waits(name: &'static str, seconds: f64, threads: u8) -> Weight {
     Weight { name, seconds, threads: Some(threads) }
 }
 
-/// What is known of the test program of that name.
+/// What is known of the tests of that name.
 pub fn weight(name: &str) -> &'static Weight {
     WEIGHTS.iter().find(|weight| weight.name == name).unwrap_or(&OTHER)
 }

@@ -1,8 +1,4 @@
 //! `cargo xtask test` does all set-up by itself where nobody can be asked.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking; clippy knows that only of functions marked as tests"
-)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,4 @@
 //! The library asks for no newer Rust than its dependencies do.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking; clippy knows that only of functions marked as tests"
-)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -1,8 +1,4 @@
 //! What the pages say of the repository is true: the tests, files and commands they name exist.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking; clippy knows that only of functions marked as tests"
-)]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,8 +1,4 @@
 //! A run that is interrupted ends everything that it started, and still says how far it came.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking; clippy knows that only of functions marked as tests"
-)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
