@@ -1,4 +1,4 @@
-//! What waiting costs. Alone in its process, whose processor time it reads.
+//! What waiting costs. A program of its own, whose processor time it reads.
 #![cfg(feature = "file")]
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! What is logged when a task waits for a guard of its own process (R8).
+//! What is logged when a task waits for a guard of its own process (R8). A program of its own:
+//! where warnings go is one thing for a whole process.
 #![cfg(feature = "test-util")]
 
 use std::future::IntoFuture;

@@ -7,12 +7,6 @@
     feature = "zookeeper",
     feature = "postgres"
 ))]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on fails"
-)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
