@@ -147,23 +147,26 @@ fn long_tests(workshop: &Workshop) -> Outcome {
     workshop.run_all(jobs, seats())
 }
 
+/// The tests of one of the long files; what they print is seen as it comes.
+fn long(file: &str) -> Command {
+    let mut command = cargo_test();
+    test_runner(command.args(["--test", "long"])).args([&format!("{file}::"), "--nocapture"]);
+    command
+}
+
 /// These have a stage of their own, for what they print is the result: the seconds to each
 /// conviction.
 const BROKEN_CLIENTS: &str = "long_broken_clients";
 
 fn broken_clients(workshop: &Workshop) -> Outcome {
-    workshop.run(test_runner(cargo_test().args(["--test", BROKEN_CLIENTS])).args([
-        "--nocapture",
-        "--test-threads",
-        "1",
-    ]))
+    workshop.run(long(BROKEN_CLIENTS).args(["--test-threads", "1"]))
 }
 
 /// Here, too, what is printed is the result: what each cell held, and for how long.
 const SWEEP: &str = "long_sweep";
 
 fn sweep(workshop: &Workshop) -> Outcome {
-    workshop.run(test_runner(cargo_test().args(["--test", SWEEP])).arg("--nocapture"))
+    workshop.run(&mut long(SWEEP))
 }
 
 /// These need the program of an older release.
@@ -171,10 +174,8 @@ const RELEASES: &str = "long_releases";
 
 fn releases(workshop: &Workshop) -> Outcome {
     let older = crate::older::program(workshop)?;
-    let mut test = cargo_test();
-    test.args(["--test", RELEASES]).env("LOCKKEEPER_OLDER", older);
     // It says what the older one does not have.
-    workshop.run(test_runner(&mut test).args(["--nocapture", "--test-threads", "4"]))
+    workshop.run(long(RELEASES).env("LOCKKEEPER_OLDER", older).args(["--test-threads", "4"]))
 }
 
 /// How many schedules of faults are simulated.
@@ -282,6 +283,14 @@ mod tests {
         assert!(
             names(&["swep"]).is_err_and(|text| text.contains("`swep`") && text.contains("sweep"))
         );
+    }
+
+    #[test]
+    fn every_stage_of_one_file_names_a_module_of_what_is_long() {
+        let files = crate::project::integration_tests().unwrap();
+        for name in [BROKEN_CLIENTS, SWEEP, RELEASES] {
+            assert!(files.iter().any(|file| file.name == name && file.program == "long"), "{name}");
+        }
     }
 
     #[test]
