@@ -31,7 +31,7 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "long-tests",
         minutes: 12.0,
-        what: "integration tests named long_*",
+        what: "test files named long_*",
         vital: false,
         run: long_tests,
     },
@@ -209,7 +209,7 @@ pub fn simulate(words: &[String]) -> Outcome {
 
 fn simulation(words: &[String]) -> Result<Command, String> {
     let mut command = cargo_test();
-    command.args(["--test", "seeds", "--", "--nocapture", "random_schedules"]);
+    command.args(["--test", "fast", "--", "--nocapture", "seeds::random_schedules"]);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let variable = match word.as_str() {

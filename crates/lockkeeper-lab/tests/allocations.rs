@@ -1,5 +1,5 @@
 //! How often memory is asked for in one acquire and release of a free lock, by all threads of the
-//! process together.
+//! process together. A program of its own, whose allocator counts.
 
 #![allow(clippy::expect_used, reason = "tests")]
 

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use lockkeeper_lab::conformance::Subject;
 use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 
-/// The program that takes locks in another process.
-const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+use super::HELPER;
 
 /// Three nodes that keep everything on disk.
 pub fn cluster(row: &str, options: &str) -> Subject {

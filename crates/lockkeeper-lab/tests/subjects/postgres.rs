@@ -6,8 +6,7 @@ use lockkeeper_lab::conformance::Subject;
 use lockkeeper_testkit::postgres::pooler::{Mode, Pooler};
 use lockkeeper_testkit::postgres::server::PostgresServer;
 
-/// The program that takes locks in another process.
-const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+use super::HELPER;
 
 /// A server of its own whose commits reach the disk, with the tables of the layout `table`.
 pub fn postgres(row: &str, options: &str) -> Subject {

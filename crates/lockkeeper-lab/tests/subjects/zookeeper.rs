@@ -8,8 +8,7 @@ use lockkeeper_testkit::zookeeper::client::{Client, Kind};
 use lockkeeper_testkit::zookeeper::proxy::Proxy;
 use lockkeeper_testkit::zookeeper::server::{Ensemble, Server, Settings};
 
-/// The program that takes locks in another process.
-const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+use super::HELPER;
 
 /// What tests share that run at the same time; gone with the last of them.
 struct Pool<T>(Mutex<Weak<T>>);

@@ -1,0 +1,193 @@
+//! An engine made of two, the example `moving`: from one layout of Redis to another, and in memory.
+
+#[path = "../../../lockkeeper/examples/moving/both/mod.rs"]
+mod both;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Once};
+use std::time::Duration;
+
+use lockkeeper::{ErrorKind, Kind, Locks, Token};
+use lockkeeper_lab::conformance::Subject;
+use lockkeeper_testkit::redis::server::RedisServer;
+
+use crate::subjects::redis_server;
+
+/// A URL as the value of an option of another one.
+/// Only what hangs takes longer than this.
+const HANGS: Duration = Duration::from_secs(120);
+
+fn quoted(url: &str) -> String {
+    url.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+fn url(old: &str, new: &str) -> String {
+    static KNOWN: Once = Once::new();
+    KNOWN.call_once(|| both::register().expect("nobody else has the scheme"));
+    format!("both:?ttl=2s&old={}&new={}", quoted(old), quoted(new))
+}
+
+/// The URLs of two stores of their own, and of both.
+fn stores() -> [String; 3] {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let [old, new] = ["old", "new"].map(|side| format!("memory:moving-{count}-{side}"));
+    let both = url(&old, &new);
+    [old, both, new]
+}
+
+fn memory() -> Subject {
+    let [_, both, _] = stores();
+    Subject::url("both: memory", both)
+}
+
+/// From the shared layout of a server to the default one, on the same server.
+fn layouts() -> Subject {
+    redis_server::redis_as("both: redis, layout=plain, and native", |server| {
+        url(&format!("{server}?layout=plain"), server)
+    })
+}
+
+/// From files to a server.
+fn file_to_redis() -> Subject {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let files = lockkeeper::config::file_url(home.path());
+    redis_server::redis_as("both: file and redis", |server| url(&files, server)).keeping(home)
+}
+
+lockkeeper_lab::conformance! {
+    both_memory => memory(),
+    both_layouts => layouts(),
+    both_file_and_redis => file_to_redis(),
+}
+
+/// Whoever holds, and the tokens of all that held.
+#[derive(Default)]
+struct Shelf {
+    inside: Option<usize>,
+    tokens: Vec<Token>,
+}
+
+#[tokio::test]
+async fn in_every_step_of_a_move_holders_exclude_each_other_and_tokens_rise() {
+    const ROUNDS: usize = 50;
+    let urls = stores();
+    let shelf = Arc::new(Mutex::new(Shelf::default()));
+    // The old one alone beside both, both, and both beside the new one alone.
+    for step in [[0, 1, 1], [1, 1, 1], [1, 1, 2]] {
+        let mut clients = tokio::task::JoinSet::new();
+        for (client, which) in step.into_iter().enumerate() {
+            let locks = Locks::open(&urls[which]).await.expect("it can be opened");
+            let shelf = Arc::clone(&shelf);
+            clients.spawn(async move {
+                for _ in 0..ROUNDS {
+                    let guard = locks.mutex("stock").lock().await.expect("it is granted");
+                    let token = guard.token().expect("there is one");
+                    let before = {
+                        let mut shelf = shelf.lock().expect("no panic");
+                        shelf.tokens.push(token);
+                        shelf.inside.replace(client)
+                    };
+                    assert_eq!(before, None, "BROKEN LOCK: two are inside");
+                    tokio::task::yield_now().await;
+                    shelf.lock().expect("no panic").inside = None;
+                    assert!(guard.release().await.is_clean());
+                }
+            });
+        }
+        let all = async { while let Some(Ok(())) = clients.join_next().await {} };
+        let ended = tokio::time::timeout(HANGS, all).await;
+        assert!(ended.is_ok() && clients.is_empty(), "nobody waits for ever, in step {step:?}");
+    }
+    let tokens = &shelf.lock().expect("no panic").tokens;
+    assert_eq!(tokens.len(), 3 * 3 * ROUNDS);
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+}
+
+#[tokio::test]
+async fn a_hold_ends_with_either_half_and_the_other_is_given_back() {
+    for side in [0, 2] {
+        let urls = stores();
+        let both = Locks::open(&urls[1]).await.expect("it can be opened");
+        let one = Locks::open(&urls[side]).await.expect("it can be opened");
+        // Nothing ends by itself while the test lasts.
+        let guard = both.mutex("stock").lock().ttl(5 * HANGS).await.expect("it is free");
+        assert!(one.force_release(Kind::Lock, "stock").await.expect("it can be taken away"));
+        let lost = tokio::time::timeout(HANGS, guard.lost());
+        assert!(lost.await.is_ok(), "the loss of one half is told");
+        drop(guard);
+        let other = Locks::open(&urls[2 - side]).await.expect("it can be opened");
+        let free = other.mutex("stock").lock().timeout(HANGS).await;
+        assert!(free.is_ok(), "the other half is given back");
+    }
+}
+
+#[tokio::test]
+async fn the_half_that_can_be_reached_is_given_back_while_the_other_is_out_of_reach() {
+    let (home, server) = (tempfile::tempdir().expect("a directory"), RedisServer::start());
+    let files = lockkeeper::config::file_url(home.path());
+    let new = format!("redis://127.0.0.1:{}?request_timeout=500ms", server.port());
+    let both = Locks::open(&url(&files, &new)).await.expect("it can be opened");
+    let old = Locks::open(&files).await.expect("it can be opened");
+    let guard = both.mutex("stock").lock().ttl(5 * HANGS).await.expect("it is free");
+    server.stop();
+    drop(guard);
+    let free = old.mutex("stock").lock().timeout(HANGS).await;
+    assert!(free.is_ok(), "the server is still out of reach: {:?}", free.err());
+    server.go_on();
+    let new = Locks::open(&new).await.expect("it can be opened");
+    let free = new.mutex("stock").lock().timeout(HANGS).await;
+    assert!(free.is_ok(), "and is told when it is back: {:?}", free.err());
+}
+
+#[tokio::test]
+async fn a_place_that_is_lent_on_does_not_keep_the_first_caller_s_time_limit() {
+    let server = RedisServer::start();
+    let old = format!("redis://127.0.0.1:{}?layout=plain", server.port());
+    let both = url(&old, &format!("redis://127.0.0.1:{}", server.port()));
+    let (both, old) = (Locks::open(&both).await, Locks::open(&old).await);
+    let (both, old) = (both.expect("it can be opened"), old.expect("it can be opened"));
+    let guard = old.mutex("stock").lock().await.expect("it is free");
+    let hurried = both.mutex("stock").lock().timeout(Duration::from_millis(500));
+    let patient = tokio::spawn(both.mutex("stock").lock().into_future());
+    let error = hurried.await.map(drop).expect_err("it is held");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    // For longer than until the next look at all that wait.
+    let refused = tokio::time::timeout(Duration::from_secs(6), async {
+        while !patient.is_finished() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    assert!(refused.await.is_err(), "it waits on: {:?}", patient.await.map(|r| r.map(drop)));
+    assert!(guard.release().await.is_clean());
+    let granted = tokio::time::timeout(HANGS, patient).await;
+    assert!(granted.expect("in time").expect("no panic").is_ok());
+}
+
+#[tokio::test]
+async fn a_url_without_its_two_urls_says_what_is_missing() {
+    url("", "");
+    let refused = [
+        ("both:", "needs old=URL"),
+        ("both:?old=memory%3A", "needs new=URL"),
+        ("both:?old=memory%3A&new=memory%3A%3Fttl%3D5s", "not of new="),
+        ("both:?old=memory%3A&new=memory%3A%3Fttk%3D5s", "did you mean ttl?"),
+    ];
+    for (url, why) in refused {
+        let error = Locks::open(url).await.map(drop).expect_err("it is refused");
+        assert!(error.kind() == ErrorKind::InvalidArgument && error.message().contains(why));
+    }
+}
+
+#[test]
+fn the_canonical_name_of_both_names_both_and_no_password() {
+    let canonical = |old: &str| {
+        let url = url(old, "file:///var/lib/new");
+        lockkeeper::url::EngineUrl::parse(&url).and_then(|url| url.canonical()).expect("a URL")
+    };
+    let name = canonical("redis://user:secret@old:6379/0?connect_timeout=1s");
+    assert_eq!(name, canonical("redis://old"));
+    assert!(name.contains("redis://old") && name.contains("/var/lib/new"), "{name}");
+    assert!(!name.contains("secret"), "{name}");
+    assert_ne!(name, canonical("redis://old?layout=plain"));
+}
