@@ -138,8 +138,8 @@ pub fn end(sub: &str) -> String {
 
 const RUN: &str = "\
 Exit: the command's; 75 not obtained; 79 lost; 124 --hold-at-most; 69 engine out
-of reach; 64 usage. More: lockkeeper-run(1), or lockkeeper man run | man -l -
-A machine that stands still stops nothing in time: see LOCKKEEPER_TOKEN there.";
+of reach; 64 usage. A machine that stands still stops nothing in time: for that
+see LOCKKEEPER_TOKEN in lockkeeper-run(1), or: lockkeeper man run | man -l -";
 
 const ACQUIRE: &str = "\
 Holds until stdin closes (a pipe or a terminal: /dev/null or a closed stdin does not count), --for \

@@ -14,23 +14,26 @@ use crate::judge::{Class, Options};
 const HELP: &str = "\
 Judges histories of locks: who held what, when, with which token.
 
-usage: check [options] FILE|DIRECTORY…
+Usage: lockkeeper check [OPTIONS] FILE|DIRECTORY…
 
-All files of one run belong together: one of every process, and those of the nemesis and of the \
-    resource.
+All files of one run belong together: one of every process, those of the
+process that made the faults and of the resource included.
 
-  --recovery D    the time within which a lock passes on after its holder died (such as 31s); \
-                  without it that is only measured
-  --skew D        how far any machine's clock may be from the true time, for histories from \
-                  several machines
-  --linger D      how long a claim that gave up or died may stay in the engine (default 20s)
-  --fenced        every hold but those of permits has a fencing token: one that has none is a \
-                  violation
-  --allow CLASS   count this class, but call the history clean all the same; \
-                  may be given several times
-  --details N     describe at most N violations of each class (default 20)
-  --classes       list the classes and end
-  --json          one JSON object a line: each violation, then a summary
+Options:
+  --recovery D   The time within which a lock passes on after its holder died,
+                 such as 31s; without it that is only measured
+  --skew D       How far any machine's clock may be from the true time, for
+                 histories from several machines
+  --linger D     How long a claim that gave up or died may stay in the engine
+                 [default: 20s]
+  --fenced       Every hold but those of permits has a fencing token: one that
+                 has none is a violation
+  --allow CLASS  Count this class, but call the history clean all the same; may
+                 be given several times
+  --details N    Describe at most N violations of each class [default: 20]
+  --classes      List the classes and end
+  --json         One JSON object a line: each violation, then a summary
+  -h, --help     Print help
 
 Examples:
   lockkeeper check run.lkh
@@ -38,8 +41,8 @@ Examples:
   lockkeeper check --classes
       What it can find
 
-exit: 0 clean, 1 violations, 64 not a history or wrong usage, 69 a file cannot be read, 125 the \
-    report cannot be written
+Exit status: 0 clean, 1 violations, 64 not a history or wrong usage, 69 a file
+cannot be read, 125 the report cannot be written.
 ";
 
 /// What was asked for.
@@ -195,6 +198,8 @@ mod tests {
     #[test]
     fn help_and_the_classes_go_to_standard_output() {
         assert!(run(&["--help"]).1.starts_with("Judges histories") && run(&["-h"]).0 == 0);
+        let (_, help, _) = run(&["--help"]);
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
         let (code, out, _) = run(&["--classes"]);
         assert_eq!((code, out.lines().count()), (0, Class::ALL.len()));
     }

@@ -271,4 +271,4 @@ addEventListener("keydown",e=>{if(e.key==="0")whole()});let drawn=0;new ResizeOb
  if(wide()!==drawn)draw()}).observe(svg);
 const first=D.violations.findIndex(v=>!v.allowed);
 if(first>=0)choose(first);else draw();
-if(first<0)$("which").textContent=D.violations.length+" expected";
+if(first<0)$("which").textContent=`${D.violations.length} expected${D.unlisted?" and more":""}`;
