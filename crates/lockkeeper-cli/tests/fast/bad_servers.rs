@@ -244,6 +244,36 @@ fn b7_whoever_waits_goes_on_waiting_while_a_server_is_full() {
 }
 
 #[test]
+fn n3_a_read_only_zookeeper_server_is_said_beside_what_the_others_of_the_url_say() {
+    let properties = vec!["readonlymode.enabled=true".to_owned()];
+    let settings = Settings { properties, ..Settings::default() };
+    let mut both = zookeeper::Ensemble::start(2, &settings).unwrap();
+    let (url, place) = (format!("zk://{}?connect_timeout=2s", both.addresses()), Place::new());
+    both.servers[1].kill().unwrap();
+    common::until_true("the other one is read-only", || {
+        both.servers[0].mode().as_deref() == Some("read-only")
+    });
+    let [left, gone] = [&both.servers[0], &both.servers[1]].map(zookeeper::Server::address);
+    let says = [
+        format!("{left}: the server is cut off from its ensemble and read-only"),
+        format!("{gone}: Connection refused"),
+    ];
+    for args in [
+        &["run", "a", "-n", "--", "true"][..],
+        &["run", "a", "-w", "3s", "--", "true"],
+        &["acquire", "a", "-w", "3s"],
+        &["status", "a"],
+        &["doctor"],
+    ] {
+        let ran = common::run(&place, &url, args);
+        assert_eq!((ran.code, ran.err.lines().count()), (69, 1), "{args:?}: {ran:?}");
+        for part in &says {
+            assert!(ran.err.contains(part), "{args:?}: {part:?} in {ran:?}");
+        }
+    }
+}
+
+#[test]
 fn what_does_not_speak_the_protocol_ends_with_69() {
     for answer in [
         &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],

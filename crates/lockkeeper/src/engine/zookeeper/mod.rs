@@ -25,6 +25,7 @@ mod claims;
 mod clear;
 mod connection;
 mod errors;
+mod failures;
 mod inspect;
 mod jute;
 mod latch;
