@@ -329,8 +329,8 @@ impl Entry {
             let Some(waiting) = state.waiting.get(seq).filter(|w| w.outcome.is_none()) else {
                 continue;
             };
-            let Some((came, patience)) = waiting.patience else { continue };
-            let at = came.max(silence.since).plus(patience);
+            let Some(patience) = waiting.patience else { continue };
+            let at = waiting.since.max(silence.since).plus(patience);
             if at <= now {
                 over.push(seq);
             } else {

@@ -194,7 +194,12 @@ async fn convert(guard: &Guard, to: Mode, timeout: Option<Duration>) -> Result<(
     let cell = guard.cell();
     let patience = Patience::of(&cell.entry.keeper, timeout);
     // One conversion at a time: the one back from writing may still be under way.
-    std::future::poll_fn(|context| cell.entry.poll_unconverted(cell, context.waker())).await;
+    let back = std::future::poll_fn(|context| cell.entry.poll_unconverted(cell, context.waker()));
+    match patience.left(&cell.entry.keeper) {
+        None => back.await,
+        Some(time) if cell.entry.keeper.within(time, back).await.is_some() => {}
+        Some(_) => return Err(cell.entry.unconverted(cell)),
+    }
     cell.entry.begin_convert(cell, guard.mode(), to, patience)?;
     let mut way = Way(Some(guard));
     let done = std::future::poll_fn(|context| cell.entry.poll_convert(cell, context.waker())).await;

@@ -80,7 +80,7 @@ impl Entry {
             }
             Action::Refuse { seq, why } => {
                 let state = locked.state.as_deref_mut()?;
-                let outcome = self.outcome_of(state, why);
+                let outcome = self.outcome_of(state, why, seq);
                 let word = if matches!((&outcome, why), (Outcome::Refused(_), Refusal::Answer)) {
                     "failed"
                 } else {
@@ -145,15 +145,13 @@ impl Entry {
         seq: u64,
         outcome: Result<(), Refusal>,
     ) {
-        let waker = locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(&seq)).and_then(
-            |converting| {
-                converting.outcome = Some(outcome);
-                converting.waker.take()
-            },
-        );
-        if let Some(state) = locked.state.as_deref_mut()
-            && state.converting.get(&seq).is_some_and(|c| c.forgotten)
-        {
+        let Some(state) = locked.state.as_deref_mut() else { return };
+        // While it is known for how long the engine has said nothing about it.
+        let outcome = outcome.map_err(|why| self.refusal(state, why, seq));
+        let Some(converting) = state.converting.get_mut(&seq) else { return };
+        converting.outcome = Some(outcome);
+        let waker = converting.waker.take();
+        if converting.forgotten {
             state.converting.remove(&seq);
         }
         locked.wake(waker);
@@ -273,10 +271,12 @@ impl Entry {
             self.keeper.answered_about(self, claim);
             return Event::Withdrawn { claim, known: true };
         };
-        if let Some(state) = locked.state.as_deref_mut().filter(|state| state.line.stands_as(claim))
-        {
+        if let Some(state) = locked.state.as_deref_mut().filter(|state| state.line.asks(claim)) {
             let error = error.name(&self.name).engine(self.keeper.facts.engine);
-            self.keeper.still_there(self, claim, sent, &error);
+            // Nobody waits behind a conversion but the next one of its hold.
+            if state.line.stands_as(claim) {
+                self.keeper.still_there(self, claim, sent, &error);
+            }
             state.last_error = Some(error);
         }
         Event::Withdrawn { claim, known: false }
@@ -312,7 +312,7 @@ fn why_word(why: Refusal) -> &'static str {
     match why {
         Refusal::BusyHere | Refusal::Answer => "busy",
         Refusal::Unknown | Refusal::Unanswered => "unknown",
-        Refusal::TimedOut => "timed-out",
+        Refusal::TimedOut | Refusal::Unheard => "timed-out",
         Refusal::TooMany => "too-many",
         Refusal::Lost(_) => "lost",
         Refusal::Closed => "closed",

@@ -1,11 +1,12 @@
 //! What the engine's answers mean for a line, and what its refusals mean for callers.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use super::turns::TurnRecord;
 use super::{Entry, Locked, Outcome, State};
 use crate::engine::{Attempt, Grant, Standing};
-use crate::protocol::line::{Answered, Event, Refusal};
+use crate::protocol::line::{Answered, Event, Refusal, Seq};
 use crate::words::claim::{Ends, Holder, Mode};
 use crate::words::clock::Ticks;
 use crate::words::duration::spoken;
@@ -22,11 +23,8 @@ impl Entry {
         answer: Attempt,
     ) -> Event {
         if let Attempt::InLine(place) = &answer
-            && let Some(event) = self.waits_in_vain(locked, claim)
+            && let Some(event) = self.waits_in_vain(locked, claim, place.holder.as_deref())
         {
-            if let (Some(state), Some(holder)) = (locked.state.as_deref_mut(), &place.holder) {
-                state.last_holder = Some(holder.clone());
-            }
             return event;
         }
         let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
@@ -138,17 +136,28 @@ impl Entry {
         }
     }
 
-    pub(in crate::keeper) fn outcome_of(self: &Arc<Self>, state: &State, why: Refusal) -> Outcome {
+    pub(in crate::keeper) fn outcome_of(
+        self: &Arc<Self>,
+        state: &State,
+        why: Refusal,
+        seq: Seq,
+    ) -> Outcome {
         match why {
-            Refusal::BusyHere => Outcome::Busy(self.local_holder(state)),
+            Refusal::BusyHere => Outcome::Busy(self.local_holder(state, seq)),
             Refusal::Answer if state.last_error.is_none() => {
                 Outcome::Busy(state.last_holder.clone())
             }
-            _ => Outcome::Refused(self.refusal(state, why)),
+            _ => Outcome::Refused(self.refusal(state, why, seq)),
         }
     }
 
-    pub(in crate::keeper) fn refusal(self: &Arc<Self>, state: &State, why: Refusal) -> Error {
+    /// What the claim of this number is told, or the conversion of its turn.
+    pub(in crate::keeper) fn refusal(
+        self: &Arc<Self>,
+        state: &State,
+        why: Refusal,
+        seq: Seq,
+    ) -> Error {
         match why {
             Refusal::Closed => self.closed(),
             Refusal::Lost(why) => self.error(ErrorKind::Lost, format!("the hold is lost: {why}")),
@@ -166,22 +175,36 @@ impl Entry {
                 self.error(ErrorKind::Unknown, "the engine did not say whether it was granted")
             }),
             // Who held it before nobody knows any more.
-            Refusal::TimedOut
-                if let Some((time, why)) =
-                    state.line.claim().and_then(|claim| self.keeper.silence(claim)) =>
+            Refusal::TimedOut | Refusal::Unheard
+                if let Some((time, why)) = self.silence(state, why, seq) =>
             {
+                let why = why.map_or_else(String::new, |why| format!(": {}", why.message()));
+                let time = spoken(time);
                 let text = format!(
-                    "not obtained in time, and the engine has not answered for {}: {}",
-                    spoken(time),
-                    why.message()
+                    "not obtained in time, and the engine has not answered for {time}{why}"
                 );
                 self.error(ErrorKind::TimedOut, text)
             }
-            Refusal::TimedOut | Refusal::BusyHere => {
-                let holder = self.local_holder(state).or_else(|| state.last_holder.clone());
+            Refusal::TimedOut | Refusal::Unheard | Refusal::BusyHere => {
+                let holder = self.local_holder(state, seq).or_else(|| state.last_holder.clone());
                 self.timed_out(holder)
             }
         }
+    }
+
+    /// For how long the engine has said nothing about what this waits for, and why as far as is
+    /// known.
+    fn silence(&self, state: &State, why: Refusal, seq: Seq) -> Option<(Duration, Option<Error>)> {
+        let claim = state.line.conversion(seq).or_else(|| state.line.claim());
+        if let Some((time, why)) = claim.and_then(|claim| self.keeper.silence(claim)) {
+            return Some((time, Some(why)));
+        }
+        if why != Refusal::Unheard {
+            return None;
+        }
+        let converts = || state.converting.get(&seq).map(|converting| converting.since);
+        let since = state.waiting.get(seq).map(|waiting| waiting.since).or_else(converts)?;
+        Some((self.keeper.clock.now().since(since.max(state.answered)), None))
     }
 
     /// The lock was not obtained in time, and who has it.
@@ -195,9 +218,10 @@ impl Entry {
             .held_by(holder.map(|h| *h))
     }
 
-    /// Who of this process holds it.
-    fn local_holder(&self, state: &State) -> Option<Box<Holder>> {
-        let record = state.turns.values().find(|t| t.cell.lost().is_none())?;
+    /// Who else of this process holds it.
+    fn local_holder(&self, state: &State, seq: Seq) -> Option<Box<Holder>> {
+        let other = |t: &&TurnRecord| t.cell.lost().is_none() && t.cell.seq != seq;
+        let record = state.turns.values().find(other)?;
         let mut holder = Holder::new(record.cell.hold, &self.keeper.who, Mode::Exclusive);
         holder.mode = Some(record.cell.mode());
         holder.token = record.cell.token();

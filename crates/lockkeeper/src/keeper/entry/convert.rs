@@ -10,9 +10,9 @@ use crate::keeper::Keeper;
 use crate::keeper::cell::TurnCell;
 use crate::observe::Seen;
 use crate::protocol::line::{Event, Refusal};
-use crate::words::claim::Mode;
+use crate::words::claim::{Holder, Mode};
 use crate::words::clock::Ticks;
-use crate::words::error::{ErrorKind, Result};
+use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::ClaimId;
 use crate::words::lost::Lost;
 
@@ -20,7 +20,9 @@ use crate::words::lost::Lost;
 pub(in crate::keeper) struct Converting {
     pub(in crate::keeper) to: Mode,
     pub(in crate::keeper) waker: Option<Waker>,
-    pub(in crate::keeper) outcome: Option<Result<(), Refusal>>,
+    pub(in crate::keeper) outcome: Option<Result<()>>,
+    /// When it was asked for.
+    pub(in crate::keeper) since: Ticks,
     /// Nobody listens: a write guard was dropped and its hold goes back to upgradable.
     pub(in crate::keeper) forgotten: bool,
     /// Asked with this claim, whose caller does not wait in line.
@@ -41,11 +43,16 @@ impl Patience {
         let within = if once { keeper.facts.request_timeout } else { timeout };
         Self { once, give_up: within.map(|time| keeper.clock.now().plus(time)) }
     }
+
+    /// How much of it is left; `None` for any time.
+    pub(crate) fn left(self, keeper: &Keeper) -> Option<Duration> {
+        self.give_up.map(|at| at.since(keeper.clock.now()))
+    }
 }
 
 impl Converting {
-    fn to(to: Mode) -> Self {
-        Self { to, waker: None, outcome: None, forgotten: false, asks_once: None }
+    fn to(to: Mode, since: Ticks) -> Self {
+        Self { to, waker: None, outcome: None, since, forgotten: false, asks_once: None }
     }
 }
 
@@ -89,13 +96,13 @@ impl Entry {
             // Entered under a guard that has it already.
             state
                 .converting
-                .insert(cell.seq, Converting { outcome: Some(Ok(())), ..Converting::to(to) });
+                .insert(cell.seq, Converting { outcome: Some(Ok(())), ..Converting::to(to, now) });
             return Ok(());
         }
         let id = ClaimId::fresh();
         state.converting.insert(
             cell.seq,
-            Converting { asks_once: patience.once.then_some(id), ..Converting::to(to) },
+            Converting { asks_once: patience.once.then_some(id), ..Converting::to(to, now) },
         );
         self.send_convert(&mut locked, now, cell, id, to, patience.give_up);
         Ok(())
@@ -120,10 +127,15 @@ impl Entry {
         self: &Arc<Self>,
         locked: &mut Locked<'_>,
         claim: ClaimId,
+        holder: Option<&Holder>,
     ) -> Option<Event> {
-        let mut converting = locked.state.as_deref()?.converting.iter();
+        let state = locked.state.as_deref_mut()?;
+        let mut converting = state.converting.iter();
         let (&seq, _) =
             converting.find(|(_, c)| c.asks_once == Some(claim) && c.outcome.is_none())?;
+        if holder.is_some() {
+            state.last_holder = holder.cloned().map(Box::new);
+        }
         self.keeper.observe(self, Seen::NotConverted { claim: seq });
         self.tell_conversion(locked, seq, Err(Refusal::TimedOut));
         Some(Event::CancelConvert { seq })
@@ -159,9 +171,8 @@ impl Entry {
             return;
         };
         record.owes_back = false;
-        state
-            .converting
-            .insert(cell.seq, Converting { forgotten: true, ..Converting::to(Mode::Upgradable) });
+        let back = Converting { forgotten: true, ..Converting::to(Mode::Upgradable, now) };
+        state.converting.insert(cell.seq, back);
         self.send_convert(locked, now, cell, ClaimId::fresh(), Mode::Upgradable, None);
     }
 
@@ -192,6 +203,15 @@ impl Entry {
         }
     }
 
+    /// The time passed while that one was not answered.
+    pub(crate) fn unconverted(self: &Arc<Self>, cell: &Arc<TurnCell>) -> Error {
+        let locked = self.lock();
+        match locked.state.as_deref() {
+            Some(state) => self.refusal(state, Refusal::Unheard, cell.seq),
+            None => self.closed(),
+        }
+    }
+
     /// Looks whether a conversion is done.
     pub(crate) fn poll_convert(
         self: &Arc<Self>,
@@ -212,7 +232,7 @@ impl Entry {
             return Poll::Pending;
         };
         state.converting.remove(&cell.seq);
-        Poll::Ready(outcome.map_err(|why| self.refusal(state, why)))
+        Poll::Ready(outcome)
     }
 
     /// The caller of a conversion has left: the hold stays as it was.
@@ -233,9 +253,8 @@ impl Entry {
             // On its way down, which the other guards of the turn can live with: it ends by itself,
             // and until then nobody enters as a writer.
             None if left.to != Mode::Exclusive && goes_on => {
-                state
-                    .converting
-                    .insert(cell.seq, Converting { forgotten: true, ..Converting::to(left.to) });
+                let down = Converting { forgotten: true, ..Converting::to(left.to, left.since) };
+                state.converting.insert(cell.seq, down);
             }
             None => self.step(&mut locked, now, Event::CancelConvert { seq: cell.seq }),
         }

@@ -98,15 +98,17 @@ pub(in crate::keeper) struct Waiting {
     pub(in crate::keeper) outcome: Option<Outcome>,
     /// The observer was told that it waits.
     pub(super) told: bool,
-    /// Since when it waits, and for how long the engine may be silent.
-    pub(in crate::keeper) patience: Option<(Ticks, Duration)>,
+    /// Since when it waits.
+    pub(in crate::keeper) since: Ticks,
+    /// For how long the engine may be silent.
+    pub(in crate::keeper) patience: Option<Duration>,
 }
 
 impl Waiting {
     pub(super) fn of(request: &Request, now: Ticks) -> Self {
-        let patience = request.unreachable_after.map(|time| (now, time));
+        let patience = request.unreachable_after;
         let (who, value) = (request.who.clone(), request.value.clone());
-        Self { who, value, waker: None, outcome: None, told: false, patience }
+        Self { who, value, waker: None, outcome: None, told: false, since: now, patience }
     }
 }
 

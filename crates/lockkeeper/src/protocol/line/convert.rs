@@ -185,8 +185,12 @@ impl Line {
             c.next.as_ref().is_some_and(|next| next.give_up.is_some_and(|at| at <= now));
         if next_gives_up || c.give_up.is_some_and(|at| at <= now) {
             // As of a place: whose engine said that it waits is told that its time is over.
-            let unanswered = c.unanswered && (c.leaving || !c.stood);
-            let why = if unanswered { Refusal::Unanswered } else { Refusal::TimedOut };
+            let unheard = c.leaving || !c.stood;
+            let why = match unheard {
+                true if c.unanswered => Refusal::Unanswered,
+                true => Refusal::Unheard,
+                false => Refusal::TimedOut,
+            };
             out.push(Action::RefuseConvert { seq, why });
             self.cancel_convert(seq, out);
         }

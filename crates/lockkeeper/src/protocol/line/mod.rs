@@ -146,6 +146,12 @@ impl Line {
         self.holds.iter().filter_map(|h| h.converting.as_ref().map(|c| c.id))
     }
 
+    /// The conversion of this turn's hold, also one that is being left.
+    pub fn conversion(&self, seq: Seq) -> Option<ClaimId> {
+        let (h, _) = self.find(seq)?;
+        self.holds.get(h)?.converting.as_ref().map(|c| c.id)
+    }
+
     /// Nothing waits, stands or is held.
     pub fn is_idle(&self) -> bool {
         self.holds.is_empty() && self.standing.is_none() && self.queue.is_empty()
@@ -351,8 +357,13 @@ impl Line {
         self.check_at = None;
         while let Some(ask) = self.queue.take_given_up(now) {
             // A try waits only for what the engine says to those before it.
-            let unanswered = ask.try_only || self.is_kept_from(&ask.shape);
-            let why = if unanswered { Refusal::Unanswered } else { Refusal::TimedOut };
+            let why = if ask.try_only || self.is_kept_from(&ask.shape) {
+                Refusal::Unanswered
+            } else if self.standing.as_ref().is_some_and(|standing| !standing.stood) {
+                Refusal::Unheard
+            } else {
+                Refusal::TimedOut
+            };
             out.push(Action::Refuse { seq: ask.seq, why });
         }
         self.standing_timer(now, out);

@@ -310,8 +310,11 @@ impl Line {
         let Some(standing) = self.standing.as_mut() else { return };
         if standing.give_up.is_some_and(|at| at <= now) {
             standing.give_up = None;
-            let unanswered = !standing.stood && standing.asked > 1;
-            let why = if unanswered { Refusal::Unanswered } else { Refusal::TimedOut };
+            let why = match standing.stood {
+                false if standing.asked > 1 => Refusal::Unanswered,
+                false => Refusal::Unheard,
+                true => Refusal::TimedOut,
+            };
             let seq = standing.serves.take();
             out.extend(seq.map(|seq| Action::Refuse { seq, why }));
             self.leave_or_lend(now, out);

@@ -196,6 +196,8 @@ pub enum Refusal {
     Unknown,
     /// The claim's time passed while the engine did not answer.
     Unanswered,
+    /// The same, and the engine has said nothing yet to what it waits for.
+    Unheard,
     TimedOut,
     /// Too many claims wait.
     TooMany,

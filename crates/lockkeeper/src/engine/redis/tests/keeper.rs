@@ -49,6 +49,34 @@ fn a_lock_is_taken_handed_over_and_given_back_through_the_library() {
 }
 
 #[test]
+fn w7_an_upgrade_on_a_server_that_stands_still_says_so_and_names_no_holder() {
+    let server = RedisServer::start();
+    run(async {
+        let url = format!("{}?request_timeout=1s", server.url());
+        let (one, two) = (Locks::open(&url).await.unwrap(), Locks::open(&url).await.unwrap());
+        let mut hold = one.rwlock("a").upgradable().await.unwrap();
+        let reader = two.rwlock("a").read().await.unwrap();
+        // It is known who is in its way.
+        let busy = hold.upgrade().timeout(Duration::from_millis(500)).await.unwrap_err();
+        assert_eq!(busy.kind(), ErrorKind::TimedOut, "{busy}");
+        server.stop();
+        for (millis, kind, says) in [
+            (500, ErrorKind::TimedOut, "the engine has not answered for "),
+            (3_000, ErrorKind::Unreachable, "127.0.0.1"),
+        ] {
+            let upgrade = hold.upgrade().timeout(Duration::from_millis(millis));
+            let error = upgrade.await.map(drop).unwrap_err();
+            assert_eq!((error.kind(), error.holder().is_some()), (kind, false), "{error}");
+            assert!(error.message().contains(says), "{error}");
+            assert!(!error.message().contains("held by"), "{error}");
+        }
+        server.go_on();
+        drop(reader);
+        drop(hold.upgrade().await.unwrap());
+    });
+}
+
+#[test]
 fn d6_a_lock_that_was_flushed_away_is_announced_as_lost() {
     let server = RedisServer::start();
     run(async {

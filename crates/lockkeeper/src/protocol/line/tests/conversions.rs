@@ -59,7 +59,7 @@ fn an_upgrade_asked_for_while_the_one_before_is_being_left_waits_until_that_is_u
     let late = Ticks(b.now + 100 * MS);
     assert_eq!(b.step(convert(502, Some(late))), []);
     b.now += 100 * MS;
-    assert_eq!(b.step(Event::Timer), [Action::RefuseConvert { seq: one, why: Refusal::TimedOut }]);
+    assert_eq!(b.step(Event::Timer), [Action::RefuseConvert { seq: one, why: Refusal::Unheard }]);
     assert_eq!(b.step(convert(503, None)), []);
     assert_eq!(b.step(Event::Withdrawn { claim: ClaimId(500), known: false }), []);
     b.now += 250 * MS;
@@ -207,11 +207,11 @@ fn r4_a_conversion_that_ends_unanswered_says_so_and_one_that_waits_in_line_that_
     answered(&mut b, Answered::InLine { ask_at: None });
     answered(&mut b, Answered::Unknown);
     ends(b, one, Refusal::TimedOut);
-    // Nothing is known against the engine.
+    // Nothing is known against the engine, and nothing of anybody in the way.
     let (b, one) = upgrading();
-    ends(b, one, Refusal::TimedOut);
+    ends(b, one, Refusal::Unheard);
     // It waits behind one that the engine lets nobody leave.
-    for (known, why) in [(Some(false), Refusal::Unanswered), (None, Refusal::TimedOut)] {
+    for (known, why) in [(Some(false), Refusal::Unanswered), (None, Refusal::Unheard)] {
         let (mut b, one) = upgrading();
         answered(&mut b, Answered::InLine { ask_at: None });
         b.step(Event::CancelConvert { seq: one });

@@ -130,7 +130,7 @@ fn r3_a_place_that_is_lent_while_it_is_asked_for_is_asked_for_again_with_the_nex
         let (one, _) = b.ask(Mode::Exclusive, |a| a.give_up = Some(soon));
         let (two, _) = b.ask(Mode::Exclusive, |a| a.give_up = Some(later));
         b.now += 100 * MS;
-        assert_eq!(b.step(Event::Timer), [Action::Refuse { seq: one, why: Refusal::TimedOut }]);
+        assert_eq!(b.step(Event::Timer), [Action::Refuse { seq: one, why: Refusal::Unheard }]);
         // The engine did not lock for one who has left, and the next one has time left.
         let out = if answered_no {
             b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::Busy })
