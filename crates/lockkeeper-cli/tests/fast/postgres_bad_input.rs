@@ -307,6 +307,22 @@ fn p12_a_name_on_which_somebodys_transaction_stands_is_never_called_held() {
 }
 
 #[test]
+fn w1_who_gives_up_on_a_row_before_the_request_does_is_told_that_a_transaction_stands_on_it() {
+    let server = PostgresServer::start();
+    let place = Place::new();
+    for (layout, table) in [(LAYOUTS[0], "lockkeeper_locks"), (LAYOUTS[2], "shedlock")] {
+        // A row is waited for a quarter of it.
+        let url = url(&server, USER, "postgres", &format!("{layout}&request_timeout=12s"));
+        assert_eq!(run(&place, &url, &["run", "named", "--", "true"]).code, 0);
+        let stands = format!("BEGIN; SELECT name FROM {table} WHERE name = 'named' FOR UPDATE");
+        let _stands = Psql::of(&server, USER, &stands);
+        let ran = run(&place, &url, &["run", "-w", "6", "named", "--", "true"]);
+        let says = "somebody's transaction stands on it";
+        assert!(ran.code == 69 && ran.err.contains(says), "{layout}: {ran:?}");
+    }
+}
+
+#[test]
 fn what_a_database_that_is_not_utf8_cannot_hold_is_said_and_the_tables_hold_it() {
     let server = PostgresServer::start();
     server.sql("CREATE DATABASE lat ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'");

@@ -72,6 +72,16 @@ pub enum Event {
         /// Why there is no connection yet.
         why: Error,
     },
+    /// What was asked for this claim was kept from being done, and is asked for again. Whoever gives
+    /// up before there is an answer is told why.
+    Hindered {
+        /// Which claim.
+        claim: ClaimId,
+        /// When it was asked for.
+        since: Ticks,
+        /// What is in the way.
+        why: Error,
+    },
     /// It is not certain any more how these claims stand: their part of the store was out of reach,
     /// or another server keeps it now. Holds are renewed, places are asked about.
     Doubtful {

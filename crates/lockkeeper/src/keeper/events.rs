@@ -285,6 +285,13 @@ impl Keeper {
                 }
             }
             Event::Trying { why } => self.observe_trying(why),
+            Event::Hindered { claim, since, why } => {
+                let entry =
+                    |maps: &mut Maps| maps.waiting.get(claim).map(|(entry, _)| entry.clone());
+                if let Some(entry) = self.claims.with(entry).and_then(|entry| entry.upgrade()) {
+                    entry.unanswered(*claim, *since, why);
+                }
+            }
             Event::Doubtful { claims } => {
                 tracing::debug!(engine = self.facts.engine, claims = claims.len(), "in doubt");
                 self.renew_some(claims);

@@ -14,7 +14,7 @@ use crate::engine::sql::ask::Reply;
 use crate::engine::sql::claims::{Claims, Leaving, Request, Verdict};
 use crate::engine::sql::line::{LIVES, Seen, Stop, Work};
 use crate::engine::sql::record::Us;
-use crate::engine::{Attempt, Claim, End, Line};
+use crate::engine::{Attempt, Claim, End, Event, Line};
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::ClaimId;
@@ -134,6 +134,10 @@ impl Opened {
             }
             if is_plain(at.kind) && plan.passes(&seen) {
                 if kept {
+                    if last.is_none() {
+                        let why = refused(&self.link.options.at(), at.name);
+                        self.hindered(at.me, began, &why);
+                    }
                     // It would wait, and everything behind it.
                     if self.now().since(began) > self.link.options.request_timeout {
                         return Err(refused(&self.link.options.at(), at.name));
@@ -177,6 +181,7 @@ impl Opened {
                 Ok(Written::Not(_)) if joins.is_some() => conflicts = 0,
                 Ok(Written::Not(_)) => conflicts += 1,
                 Err(broken) if broken.repeat => {
+                    self.hindered(at.me, began, &broken);
                     if broken.waited && is_plain(at.kind) {
                         kept = self.is_kept(&store, at.kind, at.name).await?;
                     }
@@ -194,6 +199,14 @@ impl Opened {
             let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
             Broken { repeat: true, ..Broken::unsent(error.name(at.name)) }
         }))
+    }
+
+    /// Somebody's transaction stands on the row: whoever gives up before that ends is told.
+    fn hindered(&self, id: Option<ClaimId>, since: Ticks, broken: &Broken) {
+        if let Some(claim) = id.filter(|_| broken.waited) {
+            let why = broken.error.clone();
+            self.link.context.events.send(Event::Hindered { claim, since, why });
+        }
     }
 
     /// Follows a claim's request to its answer.
@@ -240,6 +253,7 @@ impl Opened {
                 }
                 Ok(None) => {}
                 Err(broken) if broken.repeat => {
+                    self.hindered(Some(id), before, &broken);
                     if broken.waited {
                         self.is_kept(&store, kind, name).await?;
                     }

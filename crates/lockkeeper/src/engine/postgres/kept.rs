@@ -87,5 +87,5 @@ pub(super) fn refused(at: &str, name: &Name) -> Broken {
          or roll it back"
     );
     let error = Error::new(ErrorKind::Refused, text).no_room();
-    Broken { repeat: true, ..Broken::unsent(error.name(name)) }
+    Broken { repeat: true, waited: true, ..Broken::unsent(error.name(name)) }
 }

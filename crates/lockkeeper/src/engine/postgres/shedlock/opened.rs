@@ -167,6 +167,10 @@ impl Opened {
             let asked = match store.acquire(request).await {
                 Ok(asked) => asked,
                 Err(broken) if broken.repeat => {
+                    if broken.waited {
+                        let (claim, since, why) = (id, before, broken.error.clone());
+                        self.link.context.events.send(Event::Hindered { claim, since, why });
+                    }
                     last = Some(broken);
                     sleep(jitter(round)).await;
                     continue;
