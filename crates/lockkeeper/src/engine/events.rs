@@ -72,8 +72,8 @@ pub enum Event {
         /// Why there is no connection yet.
         why: Error,
     },
-    /// What was asked for this claim was kept from being done, and is asked for again. Whoever gives
-    /// up before there is an answer is told why.
+    /// What was asked for this claim was kept from being done, and is asked for again. Whoever
+    /// gives up before there is an answer is told why.
     Hindered {
         /// Which claim.
         claim: ClaimId,
