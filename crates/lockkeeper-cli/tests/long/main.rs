@@ -20,3 +20,4 @@ mod long_outages;
 mod long_releases;
 mod long_run_torture;
 mod long_sweep;
+mod long_zookeeper_refuses;

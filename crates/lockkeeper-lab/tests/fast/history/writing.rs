@@ -47,7 +47,7 @@ fn what_is_written_is_read_with_its_name_once_and_in_the_order_of_time() {
     );
     assert_eq!(header.state, State::Finished(6));
     assert!(
-        header.boot != 0 && !header.host.is_empty() && header.program.starts_with("history"),
+        header.boot != 0 && !header.host.is_empty() && header.program.starts_with("fast-"),
         "{header:?}"
     );
     assert!(header.clocks[0] <= before && before - header.clocks[0] < 60_000_000_000);

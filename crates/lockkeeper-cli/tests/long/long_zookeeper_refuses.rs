@@ -1,20 +1,12 @@
 //! ZooKeeper servers that refuse whoever already stands in line: what is told names the server and
 //! the reason, and the place is kept.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on fails"
-)]
-
-mod common;
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Place, Reaped, json, run, until_true};
+use crate::common::{Place, Reaped, json, run, until_true};
 use lockkeeper_testkit::zookeeper::proxy::Proxy;
 use lockkeeper_testkit::zookeeper::server::{Ensemble, Server, Settings};
 use nix::sys::signal::Signal;
