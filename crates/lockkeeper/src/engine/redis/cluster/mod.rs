@@ -2,8 +2,8 @@
 //!
 //! Everything about locks is done by the engine of one server, in any of its layouts: every script
 //! is about one name, and its keys are in one slot. What is here, and given to that engine, knows
-//! which node has it; the connections to the nodes (`engine/redis/client/nodes.rs`) send each script
-//! there, and to another node where one says so.
+//! which node has it; the connections to the nodes (`engine/redis/client/nodes.rs`) send each
+//! script there, and to another node where one says so.
 //!
 //! | file | what it is |
 //! |---|---|
