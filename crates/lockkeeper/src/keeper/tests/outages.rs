@@ -374,10 +374,10 @@ async fn w7_a_lock_that_nobody_answers_for_says_so_and_names_no_holder_of_before
 
 #[tokio::test]
 async fn w7_a_silence_is_as_long_as_the_question_is_old_and_not_as_the_wait_behind_this_process() {
-    let stub = Stub { slow: true, slow_attempts: true, ..Stub::default() };
-    let (locks, stub, clock) = open(stub).await;
-    let mutex = locks.mutex("stock");
     for (held_for, asked_for, silent) in [(30_900, 100, false), (20_000, 11_000, true)] {
+        let stub = Stub { slow: true, slow_attempts: true, ..Stub::default() };
+        let (locks, stub, clock) = open(stub).await;
+        let mutex = locks.mutex("stock");
         let mut first = Box::pin(mutex.lock().into_future());
         assert!(futures_poll(first.as_mut()).is_none());
         of(&stub.attempting).remove(0).1.send(granted()).unwrap();

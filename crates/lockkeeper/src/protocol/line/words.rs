@@ -194,9 +194,9 @@ pub enum Refusal {
     Answer,
     /// Asked again and again, and still not known.
     Unknown,
-    /// The claim's time passed while the engine did not answer.
+    /// The claim's time passed after a question of its own was not answered in time.
     Unanswered,
-    /// The same, and the engine has said nothing yet to what it waits for.
+    /// It passed while what it waits for was asked, and the answer may still come.
     Unheard,
     TimedOut,
     /// Too many claims wait.
