@@ -183,7 +183,7 @@ const SEEDS: &str = "10000";
 /// The keeper's threads in every order: a few of them are among the unit tests.
 const SCHEDULES: &str = "keeper::tests::schedules";
 /// The searches of a quorum to their ends: the unit tests stop some of them early.
-const SEARCHES: &str = "redlock::recipe::search";
+const SEARCHES: [&str; 2] = ["redlock::recipe::search", "redlock::tests::progress"];
 /// How many orders of each are explored, at random and again by priorities.
 const ORDERS: &str = "3000";
 
@@ -196,9 +196,11 @@ fn models(workshop: &Workshop) -> Outcome {
     let mut schedules = cargo_test();
     schedules.args(["--lib", SCHEDULES]).env("LOCKKEEPER_SCHEDULES", ORDERS);
     workshop.run(test_runner(&mut schedules).args(["--nocapture", "--test-threads", "2"]))?;
-    let mut searches = cargo_test();
-    searches.args(["--lib", SEARCHES]).env("LOCKKEEPER_WHOLE_SEARCHES", "1");
-    workshop.run(test_runner(&mut searches).args(["--nocapture", "--test-threads", "2"]))?;
+    for searched in SEARCHES {
+        let mut searches = cargo_test();
+        searches.args(["--lib", searched]).env("LOCKKEEPER_WHOLE_SEARCHES", "1");
+        workshop.run(test_runner(&mut searches).args(["--nocapture", "--test-threads", "2"]))?;
+    }
     workshop.run(&mut simulation(&["--seeds".to_owned(), SEEDS.to_owned()])?)
 }
 
