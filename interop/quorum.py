@@ -37,8 +37,9 @@ class Members:
         return f"redlock-lab://{hosts}?{options}"
 
 
-def beside(library, start, options):
-    """`start(ports)` begins a process of the library; `options` say how it writes locks down."""
+def beside(library, start, options, majority=True):
+    """`start(ports)` begins a process of the library; `options` say how it writes locks down.
+    `majority`: the library needs no more of the members."""
     with Members() as members, ExitStack() as stack:
         url = members.url(f"{options}&ttl={LONGEST}s")
         short = members.url(f"{options}&ttl={SHORT}s")
@@ -49,6 +50,8 @@ def beside(library, start, options):
         renews(library, peers[0], short)
         ends(library, peers[0], short)
         sells(library, peers, url, members.servers)
+        if not majority:
+            return
         for server in members.servers[3:]:
             server.process.kill()
             server.process.wait()

@@ -9,8 +9,10 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
+import org.redisson.RedissonMultiLock;
 import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -20,15 +22,19 @@ import org.redisson.config.Config;
 /**
  * Redisson's RedissonRedLock, which does what it is told, a line at a time: VERB NAME …; answers
  * each line with the time in ms. The arguments are how long Redisson's watchdog lets a lock live,
- * in ms, of which locks it is made, plain or fair, and the ports of the members.
+ * in ms, of which locks it is made, plain or fair, or that it is a RedissonMultiLock, multi, and
+ * the ports of the members.
  */
 public class Peer {
     private static final List<RedissonClient> CLIENTS = new ArrayList<>();
     private static final Map<String, RLock> HELD = new HashMap<>();
     private static boolean fair;
+    /** It needs all members, and not a majority. */
+    private static boolean multi;
 
     public static void main(String[] args) throws Exception {
         fair = args[1].equals("fair");
+        multi = args[1].equals("multi");
         for (int i = 2; i < args.length; i++) {
             Config config = new Config();
             config.setLockWatchdogTimeout(Long.parseLong(args[0])).setThreads(2)
@@ -84,8 +90,8 @@ public class Peer {
     }
 
     private static RLock lock(String name) {
-        return new RedissonRedLock(CLIENTS.stream().map(client -> lock(client, name))
-                .toArray(RLock[]::new));
+        RLock[] each = CLIENTS.stream().map(client -> lock(client, name)).toArray(RLock[]::new);
+        return multi ? new RedissonMultiLock(each) : new RedissonRedLock(each);
     }
 
     private static boolean take(String name, long waitMs, long leaseMs) throws Exception {
@@ -105,13 +111,19 @@ public class Peer {
                 return false;
             }
         }).count();
-        return members > CLIENTS.size() / 2;
+        return multi ? members == CLIENTS.size() : members > CLIENTS.size() / 2;
     }
 
-    /** Its unlock never says whether it was the holder's. */
+    /** A RedissonRedLock's unlock never says whether it was the holder's; a multi-lock's throws. */
     private static boolean release(String name) {
         boolean held = holds(name);
-        HELD.get(name).unlock();
+        try {
+            HELD.get(name).unlock();
+        } catch (CompletionException | IllegalMonitorStateException e) {
+            if (held || !multi) {
+                throw e;
+            }
+        }
         return held;
     }
 
