@@ -351,7 +351,7 @@ pub(in crate::engine) fn each_once(said: &[(Address, Error)]) -> String {
     let mut groups: Vec<(String, Vec<(String, &str)>)> = Vec::new();
     for (at, error) in said {
         let (at, message) = (at.to_string(), error.message());
-        let alike = message.replacen(&at, HERE, 1);
+        let alike = message.replace(&at, HERE);
         match groups.iter_mut().find(|(known, _)| *known == alike) {
             Some((_, those)) => those.push((at, message)),
             None => groups.push((alike, vec![(at, message)])),

@@ -250,6 +250,10 @@ mod tests {
         let text = "Redis at h:1 wants a password; the same at h:3, h:4; away";
         assert_eq!(each_once(&said), text);
         assert_eq!(each_once(&said[..2]), "Redis at h:1 wants a password; away");
+        let url =
+            |port| (at(port), refused(&format!("h:{port} is a server: use redis://h:{port}")));
+        let text = "h:1 is a server: use redis://h:1; the same at h:3";
+        assert_eq!(each_once(&[url(1), url(3)]), text, "an address may stand there twice");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::errors::{NO_TLS, of_member};
 use super::options::RedlockOptions;
 use super::plain::Plain;
 use super::waiter::LOOK;
@@ -142,9 +143,13 @@ fn warnings(options: &RedlockOptions, quorum: Option<&Quorum>) -> Vec<Warning> {
     let now = quorum.steady.now();
     for (nth, (member, (at, facts))) in quorum.members.iter().zip(facts(Some(quorum))).enumerate() {
         if let Some(why) = member.refuses() {
+            let why = of_member(&member.options, &why);
             warn("member-refuses", format!("the member {at} does not count: {}", why.message()));
         } else if !member.link.is_up() {
-            let why = member.link.why().map_or_else(String::new, |e| format!(": {}", e.message()));
+            let why = member.link.why().map_or_else(
+                || member.options.tls.as_ref().map_or("", |_| NO_TLS).to_owned(),
+                |e| format!(": {}", e.message()),
+            );
             warn("member-down", format!("the member {at} is not connected{why}"));
         } else if let Some(text) = quorum.not_counting(nth, now) {
             warn("member-young", text);

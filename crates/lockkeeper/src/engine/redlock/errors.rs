@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::options::RedlockOptions;
-use crate::engine::redis::options::Address;
+use crate::engine::redis::client::pipe::Broken;
+use crate::engine::redis::errors::{broken, cluster};
+use crate::engine::redis::options::{Address, RedisOptions};
 use crate::engine::redis::refusal::{decides, each_once, of_whole};
+use crate::open::table::scheme_hint;
 use crate::words::claim::Mode;
 use crate::words::clock::Ticks;
 use crate::words::duration::spoken;
@@ -50,9 +53,10 @@ pub(super) fn too_few(options: &RedlockOptions, errors: &[(usize, Error)]) -> Er
     let (members, majority) = (options.members.len(), options.majority());
     let said = said(options, errors);
     let text = format!(
-        "{} of {members} members gave an answer that counts, and a majority is {majority}: {}",
+        "{} of {members} members gave an answer that counts, and a majority is {majority}: {}{}",
         members.saturating_sub(errors.len()),
-        each_once(&said)
+        each_once(&said),
+        another_scheme(options, errors)
     );
     // One that refuses us will refuse again; unreachable ones may come back.
     let error = of_whole(decides(members, majority, &said), text);
@@ -73,9 +77,61 @@ pub(super) fn are_too_few_left(options: &RedlockOptions, errors: &[(usize, Error
 
 fn said(options: &RedlockOptions, errors: &[(usize, Error)]) -> Vec<(Address, Error)> {
     let of = |(at, error): &(usize, Error)| {
-        Some((options.members.get(*at)?.address.clone(), error.clone()))
+        let member = options.members.get(*at)?;
+        Some((member.address.clone(), of_member(member, error)))
     };
     errors.iter().filter_map(of).collect()
+}
+
+/// Whether a member said that it is a node of a cluster.
+fn is_node(member: &RedisOptions, error: &Error) -> bool {
+    error.message() == cluster(&member.address).message()
+}
+
+/// The URL to use where a majority is nodes of a cluster.
+fn another_scheme(options: &RedlockOptions, errors: &[(usize, Error)]) -> String {
+    let node = |(at, error): &(usize, Error)| {
+        options.members.get(*at).filter(|member| is_node(member, error)).map(|_| *at)
+    };
+    let mut nodes: Vec<usize> = errors.iter().filter_map(node).collect();
+    if nodes.len() < options.majority() {
+        return String::new();
+    }
+    // As the URL has them, whoever answered first.
+    nodes.sort_unstable();
+    let at = nodes.iter().filter_map(|at| options.members.get(*at));
+    let at: Vec<String> = at.map(|member| member.address.to_string()).collect();
+    let scheme = "redis+cluster";
+    format!("; {}", scheme_hint(scheme, &format!("{scheme}://{}", at.join(","))))
+}
+
+/// What one server said, as it is to be read where that server is a member: what helps with a
+/// server alone may be in the URL already.
+pub(super) fn of_member(member: &RedisOptions, error: &Error) -> Error {
+    let (at, text) = (&member.address, error.message());
+    let text = if is_node(member, error) {
+        format!("the server at {at} is a node of a Redis Cluster, and members are independent")
+    } else if let Some((replica, _)) = text.split_once(": give the URL of ")
+        && replica.contains("is a read-only replica")
+    {
+        format!(
+            "{replica}: members replicate nothing, so name independent servers, or the service's \
+             Sentinels (redis+sentinel://a,b,c/SERVICE)"
+        )
+    } else if member.tls.is_some() && text == not_connected(member).message() {
+        format!("{text} yet{NO_TLS}")
+    } else {
+        return error.clone();
+    };
+    Error::new(error.kind(), text).passing_as(error)
+}
+
+/// A plain port says nothing to most greetings in TLS: it waits for the end of a line.
+pub(super) const NO_TLS: &str = "; if that port does not speak TLS, give its TLS port";
+
+/// Nothing was sent, and why is not known.
+fn not_connected(member: &RedisOptions) -> Error {
+    broken(member, &Broken::NotSent("not connected".into()))
 }
 
 /// The answers of a majority came too late to be of use.

@@ -183,6 +183,9 @@ fn addresses(url: &EngineUrl) -> Result<Vec<Address>> {
     let (members, twice) = url::servers(url, PORT);
     let count = members.len();
     let like = "as in redlock://a,b,c";
+    if url.path.contains(',') {
+        return Err(wrong(format!("the database follows the last member, {like}/3")));
+    }
     if count < 3 {
         let single = match members.as_slice() {
             [_, ..] => ", or redis://host for one server",
@@ -294,6 +297,7 @@ mod tests {
             ("redlock://a,b,c,d,e,f,g,h", "no more failures than one of 7"),
             ("redlock://a,b,c,d,e,f,g,h,i,j", "more than the 9"),
             ("redlock://a,b,A:6379", "the member A:6379 is named twice"),
+            ("redlock://a/3,b,c", "follows the last member, as in redlock://a,b,c/3"),
             ("redlock://a,b,c/x", "database number, as in redlock://host/3"),
             ("redlock://ann@a,b,c", "no password"),
             ("redlock://a,b,c?ttl=90s", "max_ttl"),

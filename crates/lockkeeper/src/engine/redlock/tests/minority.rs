@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::proxy::{Fault, Way};
 use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::certificates;
 
 use super::refusals::answering;
 use super::support::{KEY, Proxied, Quorum, TTL, claim, open};
@@ -241,6 +242,69 @@ fn r17_one_member_of_a_newer_layout_stops_who_does_not_know_it_and_is_named_with
     });
     quorum.0[1].command(&["HSET", KEY, "layout", "2"]);
     until("it goes on", || matches!(process.attempt(&claim(&process, "c")), Attempt::Granted(_)));
+}
+
+#[test]
+fn members_that_are_nodes_of_one_cluster_or_replicas_are_refused_with_what_to_name_instead() {
+    let nodes: Vec<RedisServer> =
+        (0..3).map(|_| RedisServer::start_with(&["--cluster-enabled", "yes"])).collect();
+    let members: Vec<String> = nodes.iter().map(at).collect();
+    let error = refused(&url(&members));
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    let says = format!("; use redis+cluster://{}", members.join(","));
+    assert!(error.message().ends_with(&says), "{error}");
+    assert_eq!(error.message().matches("use ").count(), 1, "{error}");
+
+    let master = RedisServer::start();
+    let port = master.port().to_string();
+    let replicas: Vec<RedisServer> =
+        (0..2).map(|_| RedisServer::start_with(&["--replicaof", "127.0.0.1", &port])).collect();
+    let members: Vec<String> = [&master].into_iter().chain(&replicas).map(at).collect();
+    let error = refused(&url(&members));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.message().contains(&format!("replica of {}", members[0])), "{error}");
+    let says = "name independent servers, or the service's Sentinels (redis+sentinel://";
+    assert_eq!(error.message().matches(says).count(), 1, "{error}");
+    assert!(!error.message().contains("the URL of the primary"), "that one is there: {error}");
+}
+
+#[test]
+fn tls_on_some_members_only_keeps_nobody_out_and_each_of_the_others_is_named_with_what_to_do() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = certificates::make(home.path());
+    let servers: Vec<(RedisServer, u16)> =
+        (0..3).map(|_| RedisServer::start_with_tls(&dir, &["--tls-auth-clients", "no"])).collect();
+    // Each has a plain port and one for TLS.
+    let of = |secure: [bool; 3], options: &str| {
+        let each = servers.iter().zip(secure);
+        let ports = each.map(|((server, tls), secure)| if secure { *tls } else { server.port() });
+        let at: Vec<String> = ports.map(|port| format!("localhost:{port}")).collect();
+        let url = format!("redlock-lab://{}?max_ttl=24h&server_timeout=600ms", at.join(","));
+        let process = open(&format!("{url}&connect_timeout=1m{options}"));
+        (at[2].clone(), process.expect("two are a majority"))
+    };
+    let named = |process: &Process, at: &str| {
+        let warned = warned(process);
+        let mut away = warned.iter().filter(|w| ["member-down", "member-refuses"].contains(&w.id));
+        let text = away.next().map(|w| w.text.clone()).filter(|text| text.contains(at));
+        assert!(away.next().is_none(), "no other: {warned:?}");
+        text
+    };
+    // A plain port says nothing before a line ends: if our greeting has no end of a line, why is
+    // known only when its time is over.
+    let ca = format!("&tls=true&tls_ca={}", dir.join("ca.pem").display());
+    let (third, process) = of([true, true, false], &ca);
+    let text = named(&process, &third).expect("it is not connected");
+    assert!(text.contains("speak TLS") && text.ends_with("give its TLS port"), "{text}");
+    let first = claim(&process, "first");
+    until("they count", || matches!(process.attempt(&first), Attempt::Granted(_)));
+    assert!(matches!(process.release(first.id), End::Freed));
+    assert_of_use(&process);
+    let (third, process) = of([false, false, true], "");
+    until("it says why", || {
+        named(&process, &third).is_some_and(|text| text.contains("if it wants TLS, add tls=true"))
+    });
+    assert_of_use(&process);
 }
 
 /// The second and the third member end all connections and take no more, until they are told to.

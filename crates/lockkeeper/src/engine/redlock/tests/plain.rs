@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockkeeper_testkit::redis::server::RedisServer;
+
 use super::super::plain::{Others, Plain, Request};
 use super::super::recipe::{Said, Verb};
 use super::super::wire::Member;
@@ -186,6 +188,40 @@ fn l3_a_plain_member_counts_once_it_has_been_up_for_the_longest_lease() {
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.message().contains("up for 2s"), "{error}");
     until("they count", || matches!(process.attempt(&asked), Attempt::Granted(_)));
+}
+
+/// How many of ten locks that somebody holds on a majority somebody else is granted within the
+/// lease, once one member of that majority was flushed.
+fn granted_twice(layout: &str, key: fn(&str) -> String) -> usize {
+    let quorum = Quorum::of(3);
+    let url = format!("{}&layout={layout}", quorum.url());
+    let [one, two] = [&url, &url].map(|url| open(url).expect("the members can be used"));
+    let names: Vec<String> = (0..10).map(|n| format!("flushed/{n}")).collect();
+    let keys: Vec<String> = names.iter().map(|name| key(name)).collect();
+    let long = |process: &Process, name: &str| Claim { ttl: TTL * 30, ..claim(process, name) };
+    for name in &names {
+        granted(one.attempt_until(&long(&one, name)));
+    }
+    let has = |server: &RedisServer, key: &String| server.command(&["EXISTS", key]) == ["1"];
+    until("all have them", || quorum.0.iter().all(|server| keys.iter().all(|k| has(server, k))));
+    // As where the third was not reached.
+    keys.iter().for_each(|key| drop(quorum.0[2].command(&["DEL", key])));
+    quorum.0[1].command(&["FLUSHALL"]);
+    let second = |name: &&String| {
+        let asked = two.attempt_try(&long(&two, name));
+        matches!(asked, Attempt::Granted(_))
+    };
+    names.iter().filter(second).count()
+}
+
+#[test]
+fn l1_a_flushed_member_gives_a_second_holder_in_the_layouts_of_others_and_none_in_native() {
+    for layout in ["plain", "redisson"] {
+        let twice = granted_twice(layout, str::to_owned);
+        assert!(twice >= 9, "{layout}: {twice} of 10");
+    }
+    let twice = granted_twice("native", |name| format!("lockkeeper:{{redlock:{name}}}"));
+    assert_eq!(twice, 0, "BROKEN LOCK: a flushed member waits there");
 }
 
 #[test]
