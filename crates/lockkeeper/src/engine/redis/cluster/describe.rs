@@ -38,6 +38,11 @@ pub(super) fn describe(map: &Map, about: &mut Description) {
             masters.into_iter().collect::<Vec<_>>().join(", ")
         );
         about.warnings.extend(warnings(told));
+        let passed_over = map.strangers();
+        about.warnings.extend(passed_over.iter().map(|error| Warning {
+            id: "not-in-cluster",
+            text: format!("one that the URL names is passed over: {}", error.message()),
+        }));
     }
 }
 

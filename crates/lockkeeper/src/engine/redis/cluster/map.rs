@@ -39,14 +39,21 @@ pub(super) struct Map {
     pub(super) slots: Arc<Slots>,
     told: Mutex<Option<Told>>,
     older: Mutex<Older>,
+    /// What those of the URL said at the start that are no nodes, where another one was.
+    strangers: Arc<Mutex<Vec<Error>>>,
     pub(super) closed: watch::Sender<bool>,
 }
 
 impl Map {
     pub(super) fn new(options: ClusterOptions) -> Arc<Self> {
         let closed = watch::Sender::new(false);
-        let (told, older) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { options, slots: Slots::new(), told, older, closed })
+        let (told, older, strangers) = (Mutex::default(), Mutex::default(), Arc::default());
+        Arc::new(Self { options, slots: Slots::new(), told, older, strangers, closed })
+    }
+
+    /// Why some of those that the URL names are passed over, as far as they were asked.
+    pub(super) fn strangers(&self) -> Vec<Error> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What was told last.
@@ -81,7 +88,11 @@ impl Map {
             let (at, clock) = (at.clone(), context.clock.clone());
             let label = format!("lockkeeper:slots:{}", context.who.pid);
             context.spawner.spawn(async move {
-                let late = || errors::away(&at, format_args!("no answer within {within:?}"));
+                // A plain port says nothing to most greetings in TLS.
+                let no_tls = options.tls.as_ref().map(|_| options.spelling.no_tls);
+                let hint = no_tls.map(|no| format!("; if that port does not speak TLS, {no}"));
+                let hint = hint.unwrap_or_default();
+                let late = || errors::away(&at, format_args!("no answer within {within:?}{hint}"));
                 let asking = timeout_at(until, ask(at.clone(), &options, clock, label));
                 // Who asked may have heard enough.
                 _ = sender.send(asking.await.unwrap_or_else(|_| Err(late())));
@@ -105,7 +116,12 @@ impl Map {
             };
             unanswered -= 1;
             match told.map(|told| (Trust::of(&told, before.as_ref()), told)) {
-                Ok((Trust::Full, told)) => return Ok(told),
+                Ok((Trust::Full, told)) => {
+                    if before.is_none() {
+                        self.hear_the_rest(context, errors, answers);
+                    }
+                    return Ok(told);
+                }
                 Ok((Trust::CutOff, told)) => {
                     errors.push(errors::cut_off(&told.by));
                     cut_off = cut_off.or(Some(told));
@@ -120,6 +136,28 @@ impl Map {
         }
         // Where nothing is known yet it is better than nothing: a majority of masters may be down.
         cut_off.filter(|_| before.is_none()).ok_or(errors)
+    }
+
+    /// One answer is enough to begin with. A server that is no node is worth a word all the same: its
+    /// own locks are others.
+    fn hear_the_rest(
+        &self,
+        context: &Context,
+        errors: Vec<Error>,
+        mut answers: mpsc::UnboundedReceiver<Result<Told>>,
+    ) {
+        let strangers = self.strangers.clone();
+        context.spawner.spawn(async move {
+            let note = |error: Error| {
+                if is_final(&error) {
+                    strangers.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+                }
+            };
+            errors.into_iter().for_each(note);
+            while let Some(told) = answers.recv().await {
+                told.err().into_iter().for_each(note);
+            }
+        });
     }
 
     fn older(&self) -> MutexGuard<'_, Older> {

@@ -245,7 +245,9 @@ impl Sentinels {
             } else if said.iter().all(|(other, _)| *other != at)
                 && errors.iter().all(|(other, _)| *other != at)
             {
-                errors.push((at, errors::away(&node.at, "no answer in time")));
+                let late = errors::away(&node.at, "no answer in time");
+                let secure = self.options.master.tls.is_some();
+                errors.push((at, errors::no_welcome(late, secure)));
             }
         }
         errors.sort_by_key(|(at, _)| *at);

@@ -154,7 +154,10 @@ impl Node {
                     }
                 }
                 Ok(Err(why)) => why,
-                Err(_) => errors::away(&self.at, format_args!("no answer within {within:?}")),
+                Err(_) => {
+                    let late = format_args!("no answer within {within:?}");
+                    errors::no_welcome(errors::away(&self.at, late), options.master.tls.is_some())
+                }
             };
             self.note(None);
             self.failed(Stage::Greeting, &why, clock);
@@ -232,8 +235,8 @@ impl Node {
         };
         let stream = connect(host, *port, until).await.map_err(failed)?;
         let Some(tls) = &options.master.tls else { return Ok(Stream::Tcp(stream)) };
-        let hint = "leave out tls=true, or give the Sentinels' TLS port";
-        let stream = shake_hands(tls, host, &self.at.to_string(), hint, stream, until).await?;
+        let (at, hint) = (self.at.to_string(), errors::NO_TLS);
+        let stream = shake_hands(tls, host, &at, hint, stream, until).await?;
         Ok(Stream::Tls(Box::new(stream)))
     }
 
@@ -256,7 +259,8 @@ impl Node {
             let (password, at) = (options.password.as_ref().zip(login), self.at.to_string());
             let tls = options.master.tls.as_ref();
             let answer = self.answer(answer).await;
-            let answer = &answer.map_err(|error| or_refusal(tls, &at, error))?;
+            let failed = |error| errors::no_welcome(or_refusal(tls, &at, error), tls.is_some());
+            let answer = &answer.map_err(failed)?;
             if let Some(tls) = tls {
                 tls.accepted(&at);
             }

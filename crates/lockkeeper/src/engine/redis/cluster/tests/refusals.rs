@@ -2,9 +2,11 @@
 
 use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::certificates;
 
 use super::support::{open, process};
-use crate::engine::redis::tests::support::{Process, options};
+use crate::engine::End;
+use crate::engine::redis::tests::support::{Process, options, until};
 use crate::words::claim::Mode;
 use crate::words::error::{Error, ErrorKind};
 use crate::words::guarantee::{Ability, Class};
@@ -37,6 +39,68 @@ fn a_cluster_url_at_a_single_server_names_the_url_to_use_and_the_reverse() {
     // What one of those that are named says counts, whatever becomes of the others.
     let mixed = refused(&format!("redis+cluster://127.0.0.1:1,{at}"));
     assert!(mixed.message().contains(&format!("use redis://{at},")), "{mixed}");
+}
+
+#[test]
+fn a_server_that_is_no_node_beside_nodes_of_the_url_is_passed_over_and_named() {
+    let (nodes, server) = (Nodes::start(), RedisServer::start());
+    let at = format!("127.0.0.1:{}", server.port());
+    // It may say so before a node tells its map, or after that.
+    let beside = |one: usize, other: usize| {
+        let [one, other] = [one, other].map(|at| nodes.nodes[at].port());
+        open(&format!("redis+cluster://127.0.0.1:{one},{at},127.0.0.1:{other}"))
+    };
+    let process = beside(0, 1).or_else(|_| beside(1, 2));
+    let Ok(process) = process else { panic!("a node tells where the slots are") };
+    process.take("a", Mode::Exclusive);
+    let named = || {
+        let warnings = process.engine.describe().warnings;
+        let mut named = warnings.into_iter().filter(|w| w.id == "not-in-cluster");
+        let text = named.next().map(|w| w.text);
+        assert!(named.next().is_none(), "once");
+        text
+    };
+    until("it is named", || named().is_some());
+    let text = named().expect("it is named");
+    assert!(text.contains(&format!("the server at {at} is no node of a Redis Cluster")), "{text}");
+}
+
+#[test]
+fn tls_is_spoken_to_every_node_of_a_cluster_and_on_one_side_only_it_is_named() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = certificates::make(home.path());
+    let arguments =
+        ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--tls-auth-clients", "no"];
+    let nodes = [(); 2].map(|()| RedisServer::start_with_tls(&dir, &arguments));
+    let [(one, port), (two, other)] = &nodes;
+    one.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"]);
+    two.command(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"]);
+    assert_eq!(one.command(&["CLUSTER", "MEET", "127.0.0.1", &other.to_string()]), ["OK"]);
+    let is_whole = |server: &RedisServer| {
+        let info = server.command(&["CLUSTER", "INFO"]).concat();
+        info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:2")
+    };
+    until("they know each other", || is_whole(one) && is_whole(two));
+    let ca = dir.join("ca.pem").display().to_string();
+    let tls = format!("tls=true&tls_ca={ca}&tls_name=localhost");
+    let url = |port: u16, options: &str| format!("redis+cluster://127.0.0.1:{port}?{options}");
+    let process = open(&url(*port, &tls)).expect("it tells where the slots are");
+    let all: Vec<_> =
+        (0..20).map(|n| process.take(&format!("n{n}"), Mode::Exclusive).0.id).collect();
+    for server in [one, two] {
+        assert_ne!(server.command(&["DBSIZE"]), ["0"], "each has some of them");
+    }
+    for id in all {
+        assert!(matches!(process.release(id), End::Freed));
+    }
+    let error = refused(&url(*port, ""));
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.message().contains("if it wants TLS, add tls=true"), "{error}");
+    let error = refused(&url(one.port(), &format!("connect_timeout=1s&{tls}")));
+    // A line end in our greeting makes it answer; without one it waits for one.
+    for says in ["does not speak TLS", "leave out tls=true"] {
+        assert!(error.message().contains(says), "{error}");
+    }
 }
 
 #[test]

@@ -5,9 +5,11 @@ use std::time::Duration;
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_testkit::servers::{certificates, free_port};
 
 use super::support::{open, process};
 use crate::engine::redis::tests::support::{Process, fill, options, until};
+use crate::engine::{End, Renewal};
 use crate::words::claim::Mode;
 use crate::words::error::{Error, ErrorKind};
 use crate::words::guarantee::Class;
@@ -36,6 +38,53 @@ fn a_sentinel_url_at_a_plain_server_names_the_url_to_use_and_the_reverse() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let url = format!("use redis+sentinel://127.0.0.1:{}/SERVICE", sentinel.port());
     assert!(error.message().contains(&url), "{error}");
+}
+
+#[test]
+fn several_that_are_no_sentinels_are_named_in_one_sentence() {
+    let servers = [RedisServer::start(), RedisServer::start()];
+    let at = servers.each_ref().map(|server| format!("127.0.0.1:{}", server.port()));
+    let error = refused(&format!("redis+sentinel://{}/mymaster", at.join(",")));
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(error.message().matches("a Redis server and no Sentinel").count(), 1, "{error}");
+    let [one, two] = &at;
+    let text = error.message();
+    let says = |first, other| {
+        text.contains(&format!("use redis://{first},"))
+            && text.ends_with(&format!("; the same at {other}"))
+    };
+    assert!(says(one, two) || says(two, one), "{error}");
+}
+
+#[test]
+fn tls_is_spoken_to_sentinels_and_their_master_and_on_one_side_only_it_is_named() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = certificates::make(home.path());
+    let (_master, port) = RedisServer::start_with_tls(&dir, &["--tls-auth-clients", "no"]);
+    let secure = free_port();
+    let file = |name: &str| dir.join(name).display().to_string();
+    // The master is watched at its port for TLS, and that is what they name.
+    let sentinel = RedisServer::start_sentinel_with(&format!(
+        "tls-port {secure}\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\n\
+         tls-auth-clients no\ntls-replication yes\nsentinel monitor m 127.0.0.1 {port} 1\n",
+        file("server.pem"),
+        file("server.key"),
+        file("ca.pem"),
+    ));
+    let tls = format!("tls=true&tls_ca={}&tls_name=localhost", file("ca.pem"));
+    let url = |port, options: &str| format!("redis+sentinel://127.0.0.1:{port}/m?{options}");
+    let process = open(&url(secure, &tls)).expect("it names a master that speaks TLS");
+    let (held, _) = process.take("a", Mode::Exclusive);
+    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+    assert!(matches!(process.release(held.id), End::Freed));
+    let error = refused(&url(secure, ""));
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.message().contains("if it wants TLS, add tls=true"), "{error}");
+    let error = refused(&url(sentinel.port(), &format!("connect_timeout=1s&{tls}")));
+    // A line end in our greeting makes it answer; without one it waits for one.
+    for says in ["does not speak TLS", "leave out tls=true, or give the Sentinels' TLS port"] {
+        assert!(error.message().contains(says), "{error}");
+    }
 }
 
 #[test]
