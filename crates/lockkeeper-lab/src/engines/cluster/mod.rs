@@ -41,7 +41,7 @@ impl LabEngine for Lab {
     }
 
     fn campaign(&self) -> &'static [(&'static str, Torture)] {
-        &[("", Torture::Long)]
+        &[("", Torture::Long), ("layout=plain", Torture::Long)]
     }
 
     fn rows(&self, subject: &Subject, name: &str) -> Result<Vec<Row>, String> {

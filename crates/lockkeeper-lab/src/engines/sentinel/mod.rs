@@ -2,6 +2,7 @@
 
 pub(crate) mod arena;
 mod broken;
+mod floor;
 mod scenes;
 pub(crate) mod started;
 
@@ -9,6 +10,7 @@ use std::path::Path;
 
 use super::own::Started;
 use super::{LabEngine, Torture};
+use crate::bench::{Row, Subject};
 use crate::demo::failover::Scene;
 use crate::torture::arena::Arena;
 use crate::torture::broken::Broken;
@@ -41,7 +43,11 @@ impl LabEngine for Lab {
     }
 
     fn campaign(&self) -> &'static [(&'static str, Torture)] {
-        &[("", Torture::Long), ("wait_replicas=1", Torture::Long)]
+        &[("", Torture::Long), ("wait_replicas=1", Torture::Long), ("layout=plain", Torture::Long)]
+    }
+
+    fn rows(&self, subject: &Subject, name: &str) -> Result<Vec<Row>, String> {
+        floor::measure(subject, name)
     }
 
     fn broken(&self) -> &'static [&'static Broken] {
