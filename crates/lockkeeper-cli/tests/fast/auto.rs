@@ -114,6 +114,7 @@ fn contenders_and_the_bench_start_one_too() {
         "redis+cluster:auto?replicas=1",
         "redis+sentinel:auto",
         "redlock:auto",
+        "redlock:auto?members=9",
         "zk:auto",
     ] {
         let line = ["demo", "contenders", "--url", url, "--processes", "2", "--hold", "50ms"];

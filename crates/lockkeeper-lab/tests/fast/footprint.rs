@@ -184,6 +184,32 @@ fn a_holder_with_sentinels_sends_its_master_renewals_and_nothing_else() {
 }
 
 #[test]
+fn a_process_has_two_connections_to_a_single_server_and_says_nothing_while_it_holds_nothing() {
+    let server = RedisServer::start();
+    run(async {
+        let locks = Locks::open(&format!("{}?ttl=3s", server.url())).await.expect("it is there");
+        let guard = locks.mutex("a").lock().await.expect("it is free");
+        until("renewals have a connection of their own", || connections(&server) == 2).await;
+        let waits = locks.mutex("a").try_lock().await.expect("it can be asked");
+        assert!(waits.is_none());
+        assert!(guard.release().await.is_clean());
+        assert_eq!(connections(&server), 2, "and no other");
+        server.command(&["CONFIG", "RESETSTAT"]);
+        // Time is the subject: every check that there is comes round in six seconds.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        let said: Vec<_> = server.command_counts().into_keys().collect();
+        let ours = said.iter().filter(|word| !word.starts_with("config") && *word != "info");
+        assert_eq!(ours.count(), 0, "{said:?}");
+        let guard = locks.mutex("a").lock().await.expect("it is free");
+        let counts = server.command_counts();
+        assert!(counts.keys().any(|word| word.starts_with("eval")), "it would be seen: {counts:?}");
+        assert!(guard.release().await.is_clean());
+        assert!(locks.close().await.unknown.is_empty());
+        until("none is left", || connections(&server) == 0).await;
+    });
+}
+
+#[test]
 fn waiting_for_a_replica_is_shared_by_a_batch() {
     let deployment = Deployment::start();
     run(async {

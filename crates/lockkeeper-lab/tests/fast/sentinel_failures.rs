@@ -115,6 +115,52 @@ fn s1_a_lock_that_was_not_replicated_is_lost_with_its_master_and_told_at_once() 
     });
 }
 
+#[test]
+fn s1_forty_waiters_are_granted_in_their_order_and_none_is_forgotten_when_holder_and_master_die() {
+    const NAMES: usize = 10;
+    const PROCESSES: usize = 4;
+    let mut deployment = Deployment::start();
+    run(async {
+        let url = format!("{}?ttl=4s", deployment.url());
+        let there = Helper::start(Path::new(HELPER), &url).await;
+        let names: Vec<String> = (0..NAMES).map(|nth| format!("line/{nth}")).collect();
+        for name in &names {
+            there.lock(Mode::Exclusive, name, PATIENCE).await.expect("it is free");
+        }
+        let looks = open(&url).await;
+        let (mut processes, mut waiting) = (Vec::new(), Vec::new());
+        for place in 0..PROCESSES {
+            let locks = open(&url).await;
+            for name in &names {
+                let lock = locks.mutex(name.as_str());
+                waiting.push(tokio::spawn(async move {
+                    let guard = lock.lock().timeout(PATIENCE).await.expect("its turn comes");
+                    let token = guard.token().expect("it is held").get();
+                    assert!(guard.release().await.is_clean());
+                    token
+                }));
+            }
+            processes.push(locks);
+            for name in &names {
+                let waiters = async || looks.status(Kind::Lock, name.as_str()).await;
+                while waiters().await.expect("it can be read").waiters.len() <= place {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        deployment.until_replicated(0);
+        there.kill();
+        fail_over(&mut deployment);
+        let mut last = [0; NAMES];
+        for (nth, next) in waiting.into_iter().enumerate() {
+            let token = next.await.expect("none is forgotten");
+            let before = &mut last[nth % NAMES];
+            assert!(token > *before, "its order, or its token: {token} after {before}");
+            *before = token;
+        }
+    });
+}
+
 /// How long a waiter waited after both had died, and what is promised.
 fn wait_for_the_dead() -> (Duration, Duration) {
     let mut deployment = Deployment::start();

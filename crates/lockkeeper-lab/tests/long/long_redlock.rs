@@ -85,4 +85,5 @@ lockkeeper_lab::conformance! {
     redlock => quorum("redlock", ""),
     redlock_plain => quorum("redlock-plain", "&layout=plain"),
     redlock_redisson => quorum("redlock-redisson", "&layout=redisson"),
+    redlock_fair => quorum("redlock-fair", "&layout=redisson&lock=fair"),
 }
