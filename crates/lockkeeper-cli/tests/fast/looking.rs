@@ -153,7 +153,7 @@ fn gc_removes_idle_files_and_leaves_held_ones() {
 fn check_is_the_laboratorys() {
     let place = Place::new();
     assert_eq!(place.run(["check", "--classes"]).code, 0);
-    assert!(place.run(["check", "--help"]).out.contains("usage: check"));
+    assert!(place.run(["check", "--help"]).out.contains("Usage: lockkeeper check"));
     std::fs::write(place.path("history.lkh"), "no history").unwrap();
     for args in [&["check"][..], &["check", "history.lkh"], &["--json", "check", "history.lkh"]] {
         let ran = place.run(args);

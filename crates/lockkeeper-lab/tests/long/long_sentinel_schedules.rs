@@ -1,4 +1,4 @@
-//! What makes Redis with Sentinels EFFICIENCY, by two schedules: the master dies before its replicas
+//! What makes Redis with Sentinels EFFICIENCY, by two schedules: the master dies before replicas
 //! have a grant, or a renewal (S1), or it is cut off with some clients while another one takes its
 //! place (S2). Without `wait_replicas` that is two holders nearly every time; with it, or with
 //! `min-replicas-to-write`, never.

@@ -138,8 +138,8 @@ impl Map {
         cut_off.filter(|_| before.is_none()).ok_or(errors)
     }
 
-    /// One answer is enough to begin with. A server that is no node is worth a word all the same: its
-    /// own locks are others.
+    /// One answer is enough to begin with. A server that is no node is worth a word all the same:
+    /// its own locks are others.
     fn hear_the_rest(
         &self,
         context: &Context,
