@@ -289,6 +289,12 @@ impl Line {
         self.standing.as_ref().is_some_and(|s| s.kept_since.is_some()) && !self.excludes(shape)
     }
 
+    /// Whether what keeps this shape waiting is a place of which the engine has said nothing yet,
+    /// and nobody of this process.
+    fn is_unheard_for(&self, shape: &Shape) -> bool {
+        self.standing.as_ref().is_some_and(|s| !s.stood) && !self.excludes(shape)
+    }
+
     /// Refuses those of the waiting tries that are meant.
     fn refuse_tries(&mut self, why: Refusal, meant: impl Fn(&Ask) -> bool, out: &mut Vec<Action>) {
         let tries: Vec<Seq> = self.queue.tries().filter(|a| meant(a)).map(|a| a.seq).collect();
@@ -359,7 +365,7 @@ impl Line {
             // A try waits only for what the engine says to those before it.
             let why = if ask.try_only || self.is_kept_from(&ask.shape) {
                 Refusal::Unanswered
-            } else if self.standing.as_ref().is_some_and(|standing| !standing.stood) {
+            } else if self.is_unheard_for(&ask.shape) {
                 Refusal::Unheard
             } else {
                 Refusal::TimedOut

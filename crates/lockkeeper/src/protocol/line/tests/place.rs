@@ -123,6 +123,19 @@ fn a_timeout_leaves_the_line_and_the_place_goes_to_the_next() {
 }
 
 #[test]
+fn who_waits_for_a_guard_of_this_process_hears_that_its_time_is_over_whatever_else_is_asked() {
+    let mut b = Bench::new();
+    b.held(Mode::Shared);
+    let (_, out) = b.ask(Mode::Upgradable, |_| ());
+    assert_eq!(attempts(&out).len(), 1, "beside the reader");
+    let give_up = Ticks(b.now + 5_000 * MS);
+    let (writer, _) = b.ask(Mode::Exclusive, |a| a.give_up = Some(give_up));
+    b.now += 5_000 * MS;
+    let out = b.step(Event::Timer);
+    assert!(out.contains(&Action::Refuse { seq: writer, why: Refusal::TimedOut }), "{out:?}");
+}
+
+#[test]
 fn r3_a_place_that_is_lent_while_it_is_asked_for_is_asked_for_again_with_the_next_ones_time() {
     for answered_no in [true, false] {
         let mut b = Bench::new();
