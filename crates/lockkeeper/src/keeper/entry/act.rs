@@ -46,6 +46,13 @@ impl Entry {
 
     /// One action; answers the event that an immediate answer of the engine makes.
     fn act(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, action: Action) -> Option<Event> {
+        if let Action::Attempt(_)
+        | Action::Convert { .. }
+        | Action::Withdraw(_)
+        | Action::Release { again: Some(_), .. } = &action
+        {
+            locked.state.as_deref_mut()?.asked = now;
+        }
         match action {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),
             Action::Recheck(claim) => self.recheck(locked, now, claim),

@@ -204,7 +204,12 @@ impl Entry {
         }
         let converts = || state.converting.get(&seq).map(|converting| converting.since);
         let since = state.waiting.get(seq).map(|waiting| waiting.since).or_else(converts)?;
-        Some((self.keeper.clock.now().since(since.max(state.answered)), None))
+        let asked = state.asked.max(state.answered);
+        let time = self.keeper.clock.now().since(since.max(asked));
+        // Most of its time went by behind somebody of this process, and the answer may be on its
+        // way.
+        let just_now = asked > since && time < self.keeper.rules.ask_again_after;
+        (!just_now).then_some((time, None))
     }
 
     /// The lock was not obtained in time, and who has it.

@@ -39,6 +39,9 @@ pub(in crate::keeper) struct State {
     pub(in crate::keeper) last_error: Option<Error>,
     /// When the engine said something last about a claim of this name.
     pub(in crate::keeper) answered: Ticks,
+    /// When the engine was asked something last for those who wait: a claim, a conversion, or that
+    /// it lets one go before them.
+    pub(in crate::keeper) asked: Ticks,
     /// What became of the release that this very step made.
     pub(in crate::keeper) released: Option<ReleaseStep>,
     armed: Option<Alarm>,
@@ -66,6 +69,7 @@ impl State {
             last_ahead: None,
             last_error: None,
             answered: Ticks(0),
+            asked: Ticks(0),
             released: None,
             armed: None,
         }

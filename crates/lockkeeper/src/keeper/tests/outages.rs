@@ -373,6 +373,34 @@ async fn w7_a_lock_that_nobody_answers_for_says_so_and_names_no_holder_of_before
 }
 
 #[tokio::test]
+async fn w7_a_silence_is_as_long_as_the_question_is_old_and_not_as_the_wait_behind_this_process() {
+    let stub = Stub { slow: true, slow_attempts: true, ..Stub::default() };
+    let (locks, stub, clock) = open(stub).await;
+    for (name, held_for, asked_for, silent) in
+        [("stock", 30_900, 100, false), ("till", 20_000, 11_000, true)]
+    {
+        let mutex = locks.mutex(name);
+        let mut first = Box::pin(mutex.lock().into_future());
+        assert!(futures_poll(first.as_mut()).is_none());
+        of(&stub.attempting).remove(0).1.send(granted()).unwrap();
+        let held = soon("it is granted", first).await.unwrap();
+        let timeout = Duration::from_millis(held_for + asked_for);
+        let mut behind = Box::pin(mutex.lock().timeout(timeout).into_future());
+        assert!(futures_poll(behind.as_mut()).is_none());
+        clock.advance(Duration::from_millis(held_for));
+        drop(held);
+        assert_eq!(of(&stub.releasing).len(), 1, "the next one is asked for in the same message");
+        clock.advance(Duration::from_millis(asked_for));
+        let error = soon("its time is over", behind).await.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        let message = error.message();
+        assert_eq!(message.contains("has not answered"), silent, "{message}");
+        assert!(!silent || message.contains("not answered for 11s"), "{message}");
+        of(&stub.releasing).clear();
+    }
+}
+
+#[tokio::test]
 async fn w7_a_timeout_during_a_silence_says_so_and_names_no_holder_of_before() {
     let stub = Stub::default();
     let holder = Some(Box::new(Holder { host: Some("web-3".into()), ..Holder::default() }));
