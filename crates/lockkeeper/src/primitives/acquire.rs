@@ -26,8 +26,9 @@ use crate::words::token::Token;
 /// An acquisition that waits; `.await` it, or change it first.
 ///
 /// # Errors
-/// `TimedOut` (names the holder), `WouldDeadlock`, `InvalidArgument`, `LimitMismatch`,
-/// `Unsupported`, `Unreachable`, `Refused`, `Corrupt`, `NewerLayout`, `Closed`, `Unknown`.
+/// `TimedOut` (names the holder, and nobody while the engine does not answer), `WouldDeadlock`,
+/// `InvalidArgument`, `LimitMismatch`, `Unsupported`, `Unreachable`, `Refused`, `Corrupt`,
+/// `NewerLayout`, `Closed`, `Unknown`.
 ///
 /// # Cancel safety
 /// Dropping it at any await leaves nothing behind as soon as the engine can be reached, and at the

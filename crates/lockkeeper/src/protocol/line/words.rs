@@ -194,9 +194,10 @@ pub enum Refusal {
     Answer,
     /// Asked again and again, and still not known.
     Unknown,
-    /// The claim's time passed while the engine did not answer.
+    /// The claim's time passed while the engine did not answer: a question was given up.
     Unanswered,
-    /// The same, and the engine has said nothing yet to what it waits for.
+    /// The claim's time passed before the first question about what it waits for was answered or
+    /// given up.
     Unheard,
     TimedOut,
     /// Too many claims wait.
