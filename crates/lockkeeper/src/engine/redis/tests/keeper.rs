@@ -52,7 +52,7 @@ fn a_lock_is_taken_handed_over_and_given_back_through_the_library() {
 fn w7_an_upgrade_on_a_server_that_stands_still_says_so_and_names_no_holder() {
     let server = RedisServer::start();
     run(async {
-        let url = format!("{}?request_timeout=1s", server.url());
+        let url = format!("{}?request_timeout=5s", server.url());
         let (one, two) = (Locks::open(&url).await.unwrap(), Locks::open(&url).await.unwrap());
         let mut hold = one.rwlock("a").upgradable().await.unwrap();
         let reader = two.rwlock("a").read().await.unwrap();
@@ -62,7 +62,7 @@ fn w7_an_upgrade_on_a_server_that_stands_still_says_so_and_names_no_holder() {
         server.stop();
         for (millis, kind, says) in [
             (500, ErrorKind::TimedOut, "the engine has not answered for "),
-            (3_000, ErrorKind::Unreachable, "127.0.0.1"),
+            (15_000, ErrorKind::Unreachable, "127.0.0.1"),
         ] {
             let upgrade = hold.upgrade().timeout(Duration::from_millis(millis));
             let error = upgrade.await.map(drop).unwrap_err();
