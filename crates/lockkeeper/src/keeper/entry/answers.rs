@@ -178,11 +178,12 @@ impl Entry {
             Refusal::TimedOut | Refusal::Unheard
                 if let Some((time, why)) = self.silence(state, why, seq) =>
             {
+                let refused = why.as_ref().is_some_and(|why| why.kind() == ErrorKind::Refused);
+                // What is refused is answered.
+                let does = if refused { "has refused it" } else { "has not answered" };
                 let why = why.map_or_else(String::new, |why| format!(": {}", why.message()));
                 let time = spoken(time);
-                let text = format!(
-                    "not obtained in time, and the engine has not answered for {time}{why}"
-                );
+                let text = format!("not obtained in time, and the engine {does} for {time}{why}");
                 self.error(ErrorKind::TimedOut, text)
             }
             Refusal::TimedOut | Refusal::Unheard | Refusal::BusyHere => {
