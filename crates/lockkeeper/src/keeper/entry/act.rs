@@ -50,8 +50,9 @@ impl Entry {
         | Action::Convert { .. }
         | Action::Withdraw(_)
         | Action::Release { again: Some(_), .. } = &action
+            && let Some(state) = locked.state.as_deref_mut()
         {
-            locked.state.as_deref_mut()?.asked = now;
+            state.asked = now;
         }
         match action {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),
