@@ -443,7 +443,7 @@ impl Worker {
     /// the lock by then.
     fn write_late(&mut self, turn: Turn) {
         let insists = self.lost && self.random.below(2) == 0;
-        // A register that checks tokens can refuse a late write only where there is a token: without
+        // A register that checks tokens refuses a late write only where there is a token: without
         // one it would be this writer's fault, not the lock's.
         let late = |(token, _): &(u64, u64)| *token != 0 && (self.hangs || insists);
         let Some((token, version)) = self.last.filter(late) else { return };
