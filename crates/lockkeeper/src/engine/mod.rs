@@ -394,7 +394,9 @@ pub trait Engine: Send + Sync + 'static {
     /// What it is and what it promises, from the values negotiated so far.
     fn describe(&self) -> Description;
 
-    /// Asks for a lock. Asking twice with the same claim has the effect of once.
+    /// Asks for a lock. Asking twice with the same claim has the effect of once. Whoever is put in
+    /// line is answered [`Attempt::InLine`] at once, and granted by an event: of an answer that
+    /// comes with the grant alone, a caller that gives up is told that the engine was silent.
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt>;
 
     /// Asks how claims and holds stand, one message for all; also the sign of life for places.
