@@ -289,7 +289,7 @@ impl Keeper {
                 let entry =
                     |maps: &mut Maps| maps.waiting.get(claim).map(|(entry, _)| entry.clone());
                 if let Some(entry) = self.claims.with(entry).and_then(|entry| entry.upgrade()) {
-                    entry.unanswered(*claim, *since, why);
+                    entry.hindered(*claim, *since, why);
                 }
             }
             Event::Doubtful { claims } => {

@@ -47,6 +47,9 @@ struct Silence {
     /// Who waits for the claim, or behind the place that is left under it.
     entry: Weak<Entry>,
     since: Ticks,
+    /// From when patience with it counts: the first question without any answer. Until then each
+    /// was answered with what is in the way.
+    unheard: Option<Ticks>,
     /// How often it was told.
     told: u32,
     /// What the last question came to; `None` until one was answered with an error.
@@ -75,17 +78,23 @@ impl Outages {
         self.silent.remove(&claim);
     }
 
-    /// Takes note; answers whether the silence begins with this.
+    /// Takes note; answers whether the silence, or patience with it, begins with this. `hindered`:
+    /// it was answered with what is in the way.
     fn note(
         &mut self,
         claim: ClaimId,
         entry: &Weak<Entry>,
         since: Ticks,
         why: Option<&Error>,
+        hindered: bool,
     ) -> bool {
-        let began = !self.silent.contains_key(&claim);
-        let new = || Silence { entry: entry.clone(), since, told: 0, why: None };
+        let mut began = !self.silent.contains_key(&claim);
+        let new = || Silence { entry: entry.clone(), since, unheard: None, told: 0, why: None };
         let silence = self.silent.entry(claim).or_insert_with(new);
+        if !hindered && silence.unheard.is_none() {
+            silence.unheard = Some(since);
+            began = true;
+        }
         if let Some(why) = why {
             silence.why = Some(why.clone());
         }
@@ -103,11 +112,17 @@ impl Outages {
 }
 
 impl Keeper {
-    /// A question about this claim, sent at `since`, was not answered.
-    fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
+    /// A question about this claim, sent at `since`, was not answered, or was `hindered`.
+    fn unanswered(
+        self: &Arc<Self>,
+        claim: ClaimId,
+        since: Ticks,
+        why: &Error,
+        hindered: bool,
+    ) {
         let began = self.claims.with(|maps| {
             let entry = maps.waiting.get(&claim).map(|(entry, _)| entry);
-            entry.is_some_and(|entry| maps.outages.note(claim, entry, since, Some(why)))
+            entry.is_some_and(|entry| maps.outages.note(claim, entry, since, Some(why), hindered))
         });
         if began {
             self.look_at_outages(self.clock.now());
@@ -124,7 +139,7 @@ impl Keeper {
         why: &Error,
     ) {
         let entry = Arc::downgrade(entry);
-        if self.claims.with(|maps| maps.outages.note(claim, &entry, since, Some(why))) {
+        if self.claims.with(|maps| maps.outages.note(claim, &entry, since, Some(why), false)) {
             self.look_at_outages(self.clock.now());
         }
     }
@@ -166,11 +181,11 @@ impl Keeper {
     pub(super) fn link_down(self: &Arc<Self>) {
         let now = self.clock.now();
         let began = self.claims.with(|maps| {
-            let before = maps.outages.len();
+            let mut began = false;
             for (claim, (entry, _)) in &maps.waiting {
-                maps.outages.note(*claim, entry, now, None);
+                began |= maps.outages.note(*claim, entry, now, None, false);
             }
-            maps.outages.len() > before
+            began
         });
         if began {
             self.look_at_outages(now);
@@ -291,7 +306,7 @@ impl State {
         why: &Error,
     ) {
         if since >= self.answered {
-            keeper.unanswered(claim, since, why);
+            keeper.unanswered(claim, since, why, false);
         }
     }
 }
@@ -301,6 +316,16 @@ impl Entry {
     pub(super) fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
         if let Some(state) = self.lock().state.as_deref() {
             state.unanswered(&self.keeper, claim, since, why);
+        }
+    }
+
+    /// A question about this claim was answered with what is in the way, and is asked again: whoever
+    /// gives up is told why, and nobody's patience with a silent engine ends.
+    pub(super) fn hindered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
+        if let Some(state) = self.lock().state.as_deref()
+            && since >= state.answered
+        {
+            self.keeper.unanswered(claim, since, why, true);
         }
     }
 
@@ -329,8 +354,8 @@ impl Entry {
             let Some(waiting) = state.waiting.get(seq).filter(|w| w.outcome.is_none()) else {
                 continue;
             };
-            let Some(patience) = waiting.patience else { continue };
-            let at = waiting.since.max(silence.since).plus(patience);
+            let Some((patience, unheard)) = waiting.patience.zip(silence.unheard) else { continue };
+            let at = waiting.since.max(unheard).plus(patience);
             if at <= now {
                 over.push(seq);
             } else {
@@ -360,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_silence_is_told_after_10_s_and_then_ever_more_seldom() {
-        let mut silence = Silence { entry: Weak::new(), since: Ticks(7), told: 0, why: None };
+        let mut silence = Silence { entry: Weak::new(), since: Ticks(7), unheard: None, told: 0, why: None };
         let mut at = Vec::new();
         for _ in 0..7 {
             at.push(silence.tell_at().since(silence.since).as_secs());

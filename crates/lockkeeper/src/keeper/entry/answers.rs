@@ -178,12 +178,9 @@ impl Entry {
             Refusal::TimedOut | Refusal::Unheard
                 if let Some((time, why)) = self.silence(state, why, seq) =>
             {
-                // It may have answered each time, and that it does not let it through.
-                let refuses = |why: &Error| why.kind() == ErrorKind::Refused;
-                let does = match &why {
-                    Some(why) if refuses(why) => "has refused",
-                    _ => "has not answered",
-                };
+                let refused = why.as_ref().is_some_and(|why| why.kind() == ErrorKind::Refused);
+                // What is refused is answered.
+                let does = if refused { "has refused it" } else { "has not answered" };
                 let why = why.map_or_else(String::new, |why| format!(": {}", why.message()));
                 let time = spoken(time);
                 let text = format!("not obtained in time, and the engine {does} for {time}{why}");

@@ -127,6 +127,28 @@ async fn an_older_question_that_stays_unanswered_begins_no_silence_after_a_newer
 }
 
 #[tokio::test]
+async fn what_is_in_the_way_is_a_reason_and_ends_no_patience_with_an_engine_that_answers() {
+    let (locks, stub, clock) = open(Stub { slow_attempts: true, ..Stub::default() }).await;
+    let mutex = locks.mutex("stock");
+    let patient = || mutex.lock().unreachable_after(Duration::from_secs(2));
+    let mut first = Box::pin(patient().timeout(Duration::from_secs(6)).into_future());
+    assert!(futures_poll(first.as_mut()).is_none());
+    let (claim, since) = (of(&stub.attempted)[0], clock.now());
+    let why = Error::new(ErrorKind::Refused, "somebody stands on it");
+    let hindered = Event::Hindered { claim, since, why };
+    stub.context.get().unwrap().events.send(hindered);
+    until("that is known", || locks.keeper.claims.any_silent()).await;
+    locks.keeper.tell_outages(clock.now());
+    clock.advance(Duration::from_secs(3));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(futures_poll(first.as_mut()).is_none(), "the engine answers");
+    clock.advance(Duration::from_secs(3));
+    let error = soon("its time is over", first).await.map(drop).unwrap_err();
+    let says = "the engine has refused it for 6s: somebody stands on it";
+    assert!(error.kind() == ErrorKind::TimedOut && error.message().contains(says), "{error}");
+}
+
+#[tokio::test]
 async fn a_place_is_kept_through_any_number_of_questions_without_an_answer() {
     let stub = Stub::default();
     of(&stub.attempts).push_back(in_line());
