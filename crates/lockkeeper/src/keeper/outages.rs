@@ -113,13 +113,7 @@ impl Outages {
 
 impl Keeper {
     /// A question about this claim, sent at `since`, was not answered, or was `hindered`.
-    fn unanswered(
-        self: &Arc<Self>,
-        claim: ClaimId,
-        since: Ticks,
-        why: &Error,
-        hindered: bool,
-    ) {
+    fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error, hindered: bool) {
         let began = self.claims.with(|maps| {
             let entry = maps.waiting.get(&claim).map(|(entry, _)| entry);
             entry.is_some_and(|entry| maps.outages.note(claim, entry, since, Some(why), hindered))
@@ -319,8 +313,8 @@ impl Entry {
         }
     }
 
-    /// A question about this claim was answered with what is in the way, and is asked again: whoever
-    /// gives up is told why, and nobody's patience with a silent engine ends.
+    /// A question about this claim was answered with what is in the way, and is asked again:
+    /// whoever gives up is told why, and nobody's patience with a silent engine ends.
     pub(super) fn hindered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
         if let Some(state) = self.lock().state.as_deref()
             && since >= state.answered
@@ -385,7 +379,8 @@ mod tests {
 
     #[test]
     fn a_silence_is_told_after_10_s_and_then_ever_more_seldom() {
-        let mut silence = Silence { entry: Weak::new(), since: Ticks(7), unheard: None, told: 0, why: None };
+        let mut silence =
+            Silence { entry: Weak::new(), since: Ticks(7), unheard: None, told: 0, why: None };
         let mut at = Vec::new();
         for _ in 0..7 {
             at.push(silence.tell_at().since(silence.since).as_secs());
