@@ -1,6 +1,7 @@
 //! Why servers did not take us, and what of it is told.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::state::State;
 use crate::words::error::{Error, ErrorKind};
@@ -48,9 +49,13 @@ impl State {
         Some(Error::new(one.kind(), text).passing_as(one))
     }
 
-    /// Why nothing was answered, as far as is known.
+    /// Why a request was not answered, as far as is known.
     pub(super) fn unanswered(&self) -> Error {
-        let waited = self.options.request_timeout;
+        self.unanswered_within(self.options.request_timeout)
+    }
+
+    /// Why nothing was answered in this time, as far as is known.
+    pub(super) fn unanswered_within(&self, waited: Duration) -> Error {
         // The ensemble can be reached: that others of it cannot does not change that.
         let refused = self.failure(is_full).or_else(|| self.failure(is_final));
         let why = match refused {

@@ -271,7 +271,7 @@ impl Engine for ZooKeeper {
             let within = shared.options.connect_timeout + REASON;
             let result = match tokio::time::timeout(within, opened).await {
                 Ok(Ok(result)) => result,
-                _ => Err(shared.lock().unanswered()),
+                _ => Err(shared.lock().unanswered_within(shared.options.connect_timeout)),
             };
             if result.is_err() {
                 shared.close();

@@ -356,6 +356,27 @@ fn urls_that_lead_nowhere_are_told_apart() {
         // It may not have been called at all.
         _ = std::net::TcpStream::connect(("127.0.0.1", port));
         talker.join().unwrap();
+        // Somebody gives a session, and answers nothing else. A machine with no time for us hides
+        // that it gave one.
+        let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = mute.local_addr().unwrap().port();
+        let giver = std::thread::spawn(move || {
+            use std::io::{Read, Write};
+            let Ok((mut stream, _)) = mute.accept() else { return };
+            _ = stream.read(&mut [0; 256]);
+            let mut session = 37u32.to_be_bytes().to_vec();
+            session.extend([[0; 4], 10_000u32.to_be_bytes(), [0; 4], [0, 0, 0, 7]].concat());
+            session.extend(16u32.to_be_bytes());
+            session.extend([1; 17]);
+            session[40] = 0;
+            _ = stream.write_all(&session);
+            _ = stream.read_to_end(&mut Vec::new());
+        });
+        let error = refusal(&format!("zk://127.0.0.1:{port}?connect_timeout=500ms")).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.message().ends_with("no answer within 500ms"), "{error}");
+        _ = std::net::TcpStream::connect(("127.0.0.1", port));
+        tokio::task::spawn_blocking(|| giver.join().unwrap()).await.unwrap();
     });
 }
 
