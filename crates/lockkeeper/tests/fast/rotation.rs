@@ -122,7 +122,8 @@ impl People {
             assert!(!waiter.is_finished(), "BROKEN LOCK: granted while it is held");
             let token = guard.token().ok();
             guard.check().unwrap();
-            assert!(guard.release().await.is_clean());
+            let released = guard.release().await;
+            assert!(released.is_clean(), "{released:?}");
             let next = waiter.await.unwrap().expect("who waits goes on waiting");
             assert!(next.token().ok() > token, "BROKEN LOCK: a token went back");
         }

@@ -5,13 +5,17 @@
 //! are the next batch: they share its round trip to the replicas.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
+use tokio::task::unconstrained;
 
 use super::super::options::Wait;
 use super::pipe::{Broken, Outcome, Pipe};
 use super::resp::{Command, Value};
+use super::why::outcome;
+use crate::engine::either::either;
 
 /// How many requests one WAIT is for: the first of more would be answered late.
 const BATCH_MAX: usize = 512;
@@ -54,8 +58,21 @@ impl Gate {
         }
     }
 
+    /// Drives a connection until it ends, and sends batch after batch over it; answers why it ended.
+    pub(super) async fn serve(&self, pipe: &Pipe, driver: impl Future<Output = String>) -> String {
+        let mut batches = pin!(self.send_batches(pipe));
+        match either(driver, batches.as_mut()).await {
+            Ok(why) => {
+                // The driver has said of each request what became of it: that is handed on.
+                _ = either(unconstrained(batches), std::future::ready(())).await;
+                why
+            }
+            Err(never) => match never {},
+        }
+    }
+
     /// Sends batch after batch, for as long as it is polled.
-    pub(super) async fn serve(&self, pipe: &Pipe) -> Infallible {
+    async fn send_batches(&self, pipe: &Pipe) -> Infallible {
         let (replicas, millis) = (u64::from(self.wait.replicas), self.wait.timeout.as_millis());
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
         loop {
@@ -70,39 +87,45 @@ impl Gate {
             }
             let (mut commands, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
             commands.push(Command::new(["WAIT"]).number(replicas).number(millis));
-            let mut outcomes = Vec::with_capacity(commands.len());
-            for answer in pipe.send(&commands) {
-                let ended = || Err(Broken::Unknown("the connection ended".into()));
-                outcomes.push(answer.await.unwrap_or_else(|_| ended()));
+            let mut answers = pipe.send(&commands).into_iter().map(outcome);
+            let waited = answers.next_back();
+            let mut granted = Vec::new();
+            for (answer, reply) in answers.zip(replies) {
+                match answer.await {
+                    Ok((order, value)) if grants(&value) => granted.push((order, value, reply)),
+                    // What gives nothing needs no replica. Whoever asked may have left.
+                    outcome => _ = reply.send(outcome),
+                }
             }
-            let short = self.too_few(outcomes.pop());
-            for (outcome, reply) in outcomes.into_iter().zip(replies) {
-                let outcome = match (outcome, &short) {
-                    (Ok((_, value)), Some(why)) if grants(&value) => {
-                        Err(Broken::Unacknowledged(why.as_str().into()))
-                    }
-                    (outcome, _) => outcome,
-                };
-                // Whoever asked may have left.
-                let _ = reply.send(outcome);
+            let counts = match waited {
+                Some(waited) => self.acknowledged(waited.await),
+                None => Ok(()),
+            };
+            for (order, value, reply) in granted {
+                _ = reply.send(counts.clone().map(|()| (order, value)));
             }
         }
     }
 
-    /// Why a batch is not acknowledged.
-    fn too_few(&self, waited: Option<Outcome>) -> Option<String> {
+    /// Whether a batch is acknowledged, by the answer to its WAIT.
+    fn acknowledged(&self, waited: Outcome) -> Result<(), Broken> {
         let Wait { replicas, timeout } = self.wait;
         let acknowledged = match waited {
-            Some(Ok((_, Value::Error(text)))) => return Some(format!("WAIT was refused: {text}")),
-            Some(Ok((_, value))) => value.unsigned().unwrap_or(0),
-            _ => return Some("the connection ended before replicas acknowledged it".to_owned()),
+            Ok((_, Value::Error(text))) => {
+                return Err(Broken::Unacknowledged(format!("WAIT was refused: {text}").into()));
+            }
+            Ok((_, value)) => value.unsigned().unwrap_or(0),
+            // Replicas may have it, or not.
+            Err(broken) => return Err(Broken::Unknown(broken.why())),
         };
-        (acknowledged < u64::from(replicas)).then(|| {
-            format!(
-                "{acknowledged} of the {replicas} replicas that wait_replicas asks for \
-                 acknowledged it within {timeout:?}"
-            )
-        })
+        if acknowledged >= u64::from(replicas) {
+            return Ok(());
+        }
+        let few = format!(
+            "{acknowledged} of the {replicas} replicas that wait_replicas asks for acknowledged it \
+             within {timeout:?}"
+        );
+        Err(Broken::Unacknowledged(few.into()))
     }
 }
 
@@ -126,7 +149,50 @@ fn grants(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixStream;
+
     use super::*;
+    use crate::engine::stream::Stream;
+
+    /// Only what hangs takes longer than this.
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    /// Reads what we sent, to the end of the message that ends so.
+    async fn read(server: &mut UnixStream, end: &str) {
+        let mut got = Vec::new();
+        while !got.ends_with(end.as_bytes()) {
+            assert!(server.read_buf(&mut got).await.unwrap() > 0, "{got:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn r4_what_a_server_answered_is_told_whatever_becomes_of_the_wait_for_replicas() {
+        let (ours, mut server) = UnixStream::pair().unwrap();
+        let (pipe, driver) = Pipe::new(Stream::Unix(ours), PATIENCE, Arc::new(|_, _| {}));
+        let gate = Arc::new(Gate::new(Wait { replicas: 1, timeout: PATIENCE }));
+        let serves = gate.clone();
+        let ended = tokio::spawn(async move { serves.serve(&pipe, driver).await });
+        let soon = async |answer| tokio::time::timeout(PATIENCE, answer).await.unwrap();
+        let mut asked = gate.take(&[Command::new(["RELEASE"]), Command::new(["ACQUIRE"])]);
+        read(&mut server, "$1\r\n1\r\n$6\r\n120000\r\n").await;
+        server.write_all(b":1\r\n").await.unwrap();
+        let (acquired, released) = (asked.pop().unwrap(), asked.pop().unwrap());
+        let released = soon(released).await.unwrap();
+        assert_eq!(released.map(|(_, value)| value), Ok(Value::Integer(1)), "no replica has it");
+        server.write_all(b"$5\r\n12345\r\n").await.unwrap();
+        // Behind that WAIT.
+        let mut gathers = gate.take(&[Command::new(["ACQUIRE"])]);
+        drop(server);
+        let why = "the server closed the connection";
+        assert_eq!(soon(acquired).await.unwrap(), Err(Broken::Unknown(why.into())));
+        let gathered = soon(gathers.pop().unwrap()).await.unwrap();
+        assert_eq!(gathered, Err(Broken::NotSent(why.into())));
+        assert_eq!(ended.await.unwrap(), why);
+    }
 
     fn text(word: &str) -> Value {
         Value::Text(word.into())

@@ -50,13 +50,14 @@ impl fmt::Display for Why {
     }
 }
 
+/// What a command comes to. A driver says of each why it was not answered.
+pub(super) async fn outcome(answer: oneshot::Receiver<Outcome>) -> Outcome {
+    answer.await.unwrap_or_else(|_| Err(Broken::Unknown("the connection ended".into())))
+}
+
 /// A value that comes, or why it does not.
 pub(in crate::engine) async fn value(answer: oneshot::Receiver<Outcome>) -> Result<Value, Why> {
-    match answer.await {
-        Ok(Ok((_, value))) => Ok(value),
-        Ok(Err(broken)) => Err(broken.why()),
-        Err(_) => Err("the connection ended".into()),
-    }
+    outcome(answer).await.map(|(_, value)| value).map_err(Broken::why)
 }
 
 impl Broken {

@@ -305,10 +305,9 @@ impl Link {
 
     /// Drives a connection, and sends what gathers in front of it.
     async fn drive_gated(&self, pipe: &Pipe, driver: impl Future<Output = String>) -> String {
-        let Some(gate) = &self.gate else { return driver.await };
-        match either(driver, gate.serve(pipe)).await {
-            Ok(why) => why,
-            Err(never) => match never {},
+        match &self.gate {
+            Some(gate) => gate.serve(pipe, driver).await,
+            None => driver.await,
         }
     }
 

@@ -9,6 +9,7 @@ use super::super::node::Node;
 use super::super::pipe::{Broken, Outcome};
 use super::super::resp::{Command, Value};
 use super::super::script::{Call, Which};
+use super::super::why::outcome;
 use super::Link;
 use crate::engine::parting::Partings;
 use crate::words::clock::Ticks;
@@ -201,11 +202,7 @@ impl Started {
         let Some(Pending { answer, node }) = self.answers.pop().flatten() else {
             return (Err(Broken::NotSent("not connected".into())), None);
         };
-        let answer = match answer.await {
-            Ok(answer) => answer,
-            Err(_) => Err(Broken::Unknown("the connection ended".into())),
-        };
-        (answer, Some(node))
+        (outcome(answer).await, Some(node))
     }
 }
 
