@@ -7,10 +7,9 @@ use std::time::Instant;
 use crate::dist::target::Target;
 use crate::packages::ensure;
 use crate::project::{COLD, cargo, root};
+use crate::selection::Selection;
 use crate::stage::{HANGS, Stage, Workshop, run_all};
-use crate::test::{
-    BUILD, MODELS, announce, cargo_test, integration, programs, seats, test_runner, timed,
-};
+use crate::test::{BUILD, MODELS, announce, integration, programs, seats, timed};
 use crate::tools::{Need, needed};
 use crate::{Outcome, dist, drivers, project, readme, torture};
 
@@ -18,6 +17,8 @@ use crate::{Outcome, dist, drivers, project, readme, torture};
 const INTEROP: &str = "interop";
 /// The stage that needs what packages are made and tried with.
 const DIST: &str = "dist";
+/// The stages that build the packages that they need, if no other needs everything.
+const OF_FEW_PACKAGES: [&str; 4] = [MODELS, "sweep", "broken-clients", "releases"];
 
 /// Each can be named.
 const STAGES: &[Stage] = &[
@@ -43,7 +44,7 @@ const STAGES: &[Stage] = &[
         run: sweep,
     },
     Stage {
-        name: "models",
+        name: MODELS,
         minutes: 5.0,
         what: "the machines searched exhaustively, the keeper's threads in many orders, and 10 000 \
                seeds of simulation",
@@ -130,14 +131,17 @@ pub fn run(words: &[String]) -> Outcome {
     run_all(&stages, |start| start + HANGS)
 }
 
-/// The build and the stages of these names, in the order of the table; without a name, all.
+/// The stages of these names, in the order of the table, behind the build if they need it; without
+/// a name, all.
 fn chosen(names: &[&String]) -> Result<Vec<&'static Stage>, String> {
     let all: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
     if let Some(stranger) = names.iter().find(|name| !all.contains(&name.as_str())) {
         return Err(format!("no stage `{stranger}`; there are {}", all.join(", ")));
     }
     let wanted = |stage: &&Stage| names.is_empty() || names.iter().any(|name| *name == stage.name);
-    Ok(std::iter::once(&BUILD).chain(STAGES.iter().filter(wanted)).collect())
+    let stages: Vec<&Stage> = STAGES.iter().filter(wanted).collect();
+    let build = stages.iter().any(|stage| !OF_FEW_PACKAGES.contains(&stage.name));
+    Ok(build.then_some(&BUILD).into_iter().chain(stages).collect())
 }
 
 fn long_tests(workshop: &Workshop) -> Outcome {
@@ -147,11 +151,20 @@ fn long_tests(workshop: &Workshop) -> Outcome {
     workshop.run_all(jobs, seats())
 }
 
-/// The tests of one of the long files; what they print is seen as it comes.
-fn long(file: &str) -> Command {
-    let mut command = cargo_test();
-    test_runner(command.args(["--test", "long"])).args([&format!("{file}::"), "--nocapture"]);
-    command
+/// What runs these tests, whose output is seen as it comes.
+fn seen(workshop: &Workshop, which: &Selection<'_>) -> Result<Command, String> {
+    let mut command = which.command(workshop.everything.get(), |command| workshop.read(command))?;
+    command.arg("--nocapture");
+    Ok(command)
+}
+
+/// The package of the long files that are a stage each.
+const CLI: &str = "lockkeeper-cli";
+
+/// The tests of one of them.
+fn long(workshop: &Workshop, file: &str) -> Result<Command, String> {
+    let filter = &format!("{file}::");
+    seen(workshop, &Selection { package: CLI, target: &["--test", "long"], filter })
 }
 
 /// These have a stage of their own, for what they print is the result: the seconds to each
@@ -159,14 +172,14 @@ fn long(file: &str) -> Command {
 const BROKEN_CLIENTS: &str = "long_broken_clients";
 
 fn broken_clients(workshop: &Workshop) -> Outcome {
-    workshop.run(long(BROKEN_CLIENTS).args(["--test-threads", "1"]))
+    workshop.run(long(workshop, BROKEN_CLIENTS)?.args(["--test-threads", "1"]))
 }
 
 /// Here, too, what is printed is the result: what each cell held, and for how long.
 const SWEEP: &str = "long_sweep";
 
 fn sweep(workshop: &Workshop) -> Outcome {
-    workshop.run(&mut long(SWEEP))
+    workshop.run(&mut long(workshop, SWEEP)?)
 }
 
 /// These need the program of an older release.
@@ -175,7 +188,8 @@ const RELEASES: &str = "long_releases";
 fn releases(workshop: &Workshop) -> Outcome {
     let older = crate::older::program(workshop)?;
     // It says what the older one does not have.
-    workshop.run(long(RELEASES).env("LOCKKEEPER_OLDER", older).args(["--test-threads", "4"]))
+    let mut tests = long(workshop, RELEASES)?;
+    workshop.run(tests.env("LOCKKEEPER_OLDER", older).args(["--test-threads", "4"]))
 }
 
 /// How many schedules of faults are simulated.
@@ -188,29 +202,32 @@ const SEARCHES: &str = "redlock::recipe::search";
 const ORDERS: &str = "3000";
 
 fn models(workshop: &Workshop) -> Outcome {
-    workshop.run(test_runner(cargo_test().args(["--test", MODELS])).args([
-        "--nocapture",
-        "--test-threads",
-        "2",
-    ]))?;
-    let mut schedules = cargo_test();
-    schedules.args(["--lib", SCHEDULES]).env("LOCKKEEPER_SCHEDULES", ORDERS);
-    workshop.run(test_runner(&mut schedules).args(["--nocapture", "--test-threads", "2"]))?;
-    let mut searches = cargo_test();
-    searches.args(["--lib", SEARCHES]).env("LOCKKEEPER_WHOLE_SEARCHES", "1");
-    workshop.run(test_runner(&mut searches).args(["--nocapture", "--test-threads", "2"]))?;
-    workshop.run(&mut simulation(&["--seeds".to_owned(), SEEDS.to_owned()])?)
+    let of = |package, target, filter| seen(workshop, &Selection { package, target, filter });
+    let two = ["--test-threads", "2"];
+    workshop.run(of(LAB, &["--test", MODELS], "")?.args(two))?;
+    let mut schedules = of("lockkeeper", &["--lib"], SCHEDULES)?;
+    workshop.run(schedules.env("LOCKKEEPER_SCHEDULES", ORDERS).args(two))?;
+    let mut searches = of("lockkeeper", &["--lib"], SEARCHES)?;
+    workshop.run(searches.env("LOCKKEEPER_WHOLE_SEARCHES", "1").args(two))?;
+    workshop.run(seen(workshop, &SIMULATION)?.env("LOCKKEEPER_SIM_SEEDS", SEEDS))
 }
+
+/// The package of the models and of the simulation.
+const LAB: &str = "lockkeeper-lab";
+
+const SIMULATION: Selection<'_> =
+    Selection { package: LAB, target: &["--test", "fast"], filter: "seeds::random_schedules" };
 
 /// `cargo xtask simulate [--seeds N] [--seed S] [--minutes M]`.
 pub fn simulate(words: &[String]) -> Outcome {
-    project::must(&mut simulation(words)?)
+    let variables = simulated(words)?;
+    let mut command = SIMULATION.command(false, project::read)?;
+    project::must(command.arg("--nocapture").envs(variables))
 }
 
-fn simulation(words: &[String]) -> Result<Command, String> {
-    let mut command = cargo_test();
-    command.args(["--test", "fast", "--", "--nocapture", "seeds::random_schedules"]);
-    let mut words = words.iter();
+/// The variables that say to the test what the words say to us.
+fn simulated(words: &[String]) -> Result<Vec<(&'static str, &str)>, String> {
+    let (mut variables, mut words) = (Vec::new(), words.iter());
     while let Some(word) = words.next() {
         let variable = match word.as_str() {
             "--seeds" => "LOCKKEEPER_SIM_SEEDS",
@@ -224,9 +241,9 @@ fn simulation(words: &[String]) -> Result<Command, String> {
         };
         let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
         value.parse::<u64>().map_err(|_| format!("{word} {value}: a whole number is expected"))?;
-        command.env(variable, value);
+        variables.push((variable, value.as_str()));
     }
-    Ok(command)
+    Ok(variables)
 }
 
 fn release(workshop: &Workshop) -> Outcome {
@@ -272,13 +289,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_campaign_has_the_stages_that_are_named_behind_the_build_or_all() {
+    fn a_campaign_has_the_stages_that_are_named_or_all_behind_the_build_if_they_need_it() {
         let names = |given: &[&str]| {
             let given: Vec<String> = given.iter().map(|word| (*word).to_owned()).collect();
             let stages = chosen(&given.iter().collect::<Vec<_>>())?;
             Ok::<_, String>(stages.iter().map(|stage| stage.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&["interop", "sweep"]), Ok(vec!["build", "sweep", "interop"]));
+        assert_eq!(names(&["sweep", MODELS]), Ok(vec!["sweep", MODELS]), "of few packages");
+        assert!(OF_FEW_PACKAGES.iter().all(|name| STAGES.iter().any(|stage| stage.name == *name)));
         assert_eq!(names(&[]).map(|all| all.len()), Ok(STAGES.len() + 1));
         assert!(
             names(&["swep"]).is_err_and(|text| text.contains("`swep`") && text.contains("sweep"))
@@ -289,16 +308,18 @@ mod tests {
     fn every_stage_of_one_file_names_a_module_of_what_is_long() {
         let files = crate::project::integration_tests().unwrap();
         for name in [BROKEN_CLIENTS, SWEEP, RELEASES] {
-            assert!(files.iter().any(|file| file.name == name && file.program == "long"), "{name}");
+            let file = files.iter().find(|file| file.name == name).unwrap();
+            assert!(file.program == "long" && file.package.ends_with(CLI), "{name}");
         }
     }
 
     #[test]
     fn a_simulation_takes_whole_numbers_and_nothing_else() {
         let given = |text: &str| {
-            simulation(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+            let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+            simulated(&words).map(|variables| variables.len())
         };
-        assert!(given("--seed 7 --seeds 3 --minutes 1").is_ok());
+        assert_eq!(given("--seed 7 --seeds 3 --minutes 1"), Ok(3));
         assert!(given("--seed").is_err_and(|text| text.contains("--seed needs")));
         assert!(given("--seed x").is_err_and(|text| text.contains("--seed x")));
         assert!(given("--sed 1").is_err_and(|text| text.contains("`--sed`")));

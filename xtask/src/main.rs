@@ -15,6 +15,7 @@ mod readme;
 mod rename;
 mod runner;
 mod sandbox;
+mod selection;
 mod servers;
 mod stacks;
 mod stage;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::Outcome;
 
@@ -40,6 +40,16 @@ pub fn must(command: &mut Command) -> Outcome {
     let status =
         command.status().map_err(|error| format!("cannot start {}: {error}", show(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", show(command))) }
+}
+
+/// Runs a command to its end and answers what it prints; what it says besides goes where ours goes.
+pub fn read(command: &mut Command) -> Result<String, String> {
+    let ended = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let ended = ended.map_err(|error| format!("cannot start {}: {error}", show(command)))?;
+    if !ended.status.success() {
+        return Err(format!("{} ended with {}", show(command), ended.status));
+    }
+    Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
 }
 
 /// A command as a person would type it.

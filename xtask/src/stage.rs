@@ -33,6 +33,8 @@ pub struct Stage {
 pub struct Workshop {
     /// Where tests run.
     pub sandbox: Sandbox,
+    /// Whether everything is built, with one set of features.
+    pub everything: Cell<bool>,
     /// The closing lines of every test runner.
     closing: RefCell<Vec<String>>,
     /// What failed commands said last.
@@ -68,6 +70,7 @@ impl Workshop {
         let limit = Cell::new(Instant::now());
         Ok(Self {
             sandbox,
+            everything: Cell::default(),
             closing: RefCell::default(),
             why: RefCell::default(),
             notes: RefCell::default(),

@@ -9,7 +9,7 @@ use crate::packages::ensure;
 use crate::project::{IntegrationTest, cargo, integration_tests, is_root};
 use crate::runner::list::{self, Kind, Program};
 use crate::runner::weights::weight;
-use crate::runner::{Job, NEEDS_ROOT, TIMED};
+use crate::runner::{Job, NEEDS_ROOT, TIMED, Tests};
 use crate::stage::{HANGS, Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
 use crate::{Outcome, closing, known};
@@ -77,14 +77,14 @@ const STARTED: [&str; 3] = ["--lib", "--bins", "--examples"];
 
 fn build(workshop: &Workshop) -> Outcome {
     workshop.build(cargo(&["test", "--no-run"]).args(EVERYTHING).args(TARGETS))?;
-    workshop.build(cargo(&["build"]).args(EVERYTHING).args(STARTED))
+    workshop.build(cargo(&["build"]).args(EVERYTHING).args(STARTED))?;
+    workshop.everything.set(true);
+    Ok(())
 }
 
-/// A test run of cargo's own, with everything.
+/// A test run of cargo's own.
 pub fn cargo_test() -> Command {
-    let mut command = cargo(&["test", "--no-fail-fast", "--color", closing::colour()]);
-    command.args(EVERYTHING);
-    command
+    cargo(&["test", "--no-fail-fast", "--color", closing::colour()])
 }
 
 /// The runner's own options: its lines go through a pipe, and would lose their colours.
@@ -106,7 +106,7 @@ pub fn programs(workshop: &Workshop) -> Result<Vec<Program>, String> {
 /// what is linked together may forget the line in `main.rs`.
 fn none_is_lost(programs: &[Program], files: &[IntegrationTest]) -> Outcome {
     for file in files {
-        if found(programs, file)?.file(file).tests.is_empty() {
+        if found(programs, file)?.file(file).tests.names().is_empty() {
             let (source, program) = (file.source.display(), &file.program);
             return Err(format!("{source} has no test: is it a module of `{program}`?"));
         }
@@ -150,13 +150,15 @@ fn tests(workshop: &Workshop) -> Outcome {
     outcome
 }
 
-/// Takes tests out of the jobs, and jobs that have none left. Answers their names.
+/// Takes tests out of the jobs, and jobs that have none left. Answers their names. Of a job whose
+/// tests are not known nothing is taken.
 fn leave_out(jobs: &mut Vec<Job>, which: impl Fn(&str) -> bool) -> Vec<String> {
     let mut left_out = Vec::new();
-    for job in jobs.iter_mut() {
-        left_out.extend(job.tests.extract_if(.., |test| which(test)));
-    }
-    jobs.retain(|job| !job.tests.is_empty());
+    jobs.retain_mut(|job| {
+        let Tests::Named(names) = &mut job.tests else { return true };
+        left_out.extend(names.extract_if(.., |test| which(test)));
+        !names.is_empty()
+    });
     left_out
 }
 
@@ -179,9 +181,10 @@ pub fn timed(workshop: &Workshop) -> Outcome {
 fn short(workshop: &Workshop, programs: &[Program]) -> Result<Vec<Job>, String> {
     let units = programs.iter().filter(|program| program.kind != Kind::Test);
     let mut jobs: Vec<Job> = units.map(Program::unit).collect();
+    // Some programs have no unit test.
+    leave_out(&mut jobs, |_| false);
     let names = |name: &str| !name.starts_with("long_") && name != MODELS;
     jobs.extend(integration(workshop, programs, names)?);
-    jobs.retain(|job| !job.tests.is_empty());
     Ok(jobs)
 }
 
@@ -208,10 +211,13 @@ fn rows(programs: &[Program]) -> Result<Vec<Job>, String> {
         let mut job = found(programs, file)?.file(file);
         let of_row = format!("conformance_suite::{row}::");
         let above = |test: &str| ABOVE_ENGINES.iter().any(|rule| test.contains(rule));
-        job.tests.retain(|test| test.contains(&of_row) && !above(test));
-        if job.tests.is_empty() {
+        let names = job.tests.names().iter();
+        let names: Vec<_> =
+            names.filter(|test| test.contains(&of_row) && !above(test)).cloned().collect();
+        if names.is_empty() {
             return Err(format!("`{name}` has no row `{row}`"));
         }
+        job.tests = Tests::Named(names);
         job.seconds = weight(&format!("{name}:{row}")).seconds;
         job.name = format!("{}:{row}", job.name);
         Ok(job)
@@ -247,7 +253,7 @@ fn runnable(
 
 fn doctests(workshop: &Workshop) -> Outcome {
     let mut command = cargo_test();
-    test_runner(command.arg("--doc"));
+    test_runner(command.args(EVERYTHING).arg("--doc"));
     // Their names have blanks, at which rustdoc would split them.
     workshop.run_all(vec![Job::new("doctests", command)], 1)
 }
@@ -299,13 +305,13 @@ mod tests {
     #[test]
     fn what_is_left_out_of_the_jobs_is_said_and_a_job_without_tests_is_none() {
         let job = |name: &str, tests: &[&str]| {
-            let tests = tests.iter().map(|test| (*test).to_owned()).collect();
+            let tests = Tests::Named(tests.iter().map(|test| (*test).to_owned()).collect());
             Job { tests, ..Job::new(name, Command::new("true")) }
         };
         let mut jobs = vec![job("a", &["x", "timed_y"]), job("b", &["m::timed_z"])];
         assert_eq!(leave_out(&mut jobs, |test| test.contains(TIMED)), ["timed_y", "m::timed_z"]);
         let left: Vec<_> = jobs.into_iter().map(|job| (job.name, job.tests)).collect();
-        assert_eq!(left, [("a".to_owned(), vec!["x".to_owned()])]);
+        assert_eq!(left, [("a".to_owned(), Tests::Named(vec!["x".to_owned()]))]);
     }
 
     #[test]

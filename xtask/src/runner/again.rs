@@ -1,7 +1,7 @@
 //! Tests that failed run again, alone, once everything else has ended: one that was only late, or
 //! that something beside it disturbed, passes then.
 
-use super::{Again, Done, Job, Over, Verdict, copy, one};
+use super::{Again, Done, Job, Over, Tests, Verdict, copy, one};
 use crate::Outcome;
 use crate::closing::sum;
 use crate::sandbox::Sandbox;
@@ -58,7 +58,7 @@ pub fn run(
 fn runs_whole(done: &Done) -> bool {
     match &done.verdict.again {
         Again::Nothing => false,
-        Again::Tests(names) => names.len() > BY_NAME || done.job.tests.is_empty(),
+        Again::Tests(names) => names.len() > BY_NAME || done.job.tests == Tests::All,
         Again::All => true,
     }
 }
@@ -145,7 +145,7 @@ impl Job {
         Self {
             name: format!("again:{}", self.name),
             command: copy(&self.command),
-            tests: names.to_vec(),
+            tests: Tests::Named(names.to_vec()),
             threads: Some(1),
             ..*self
         }
@@ -180,16 +180,21 @@ mod tests {
         calls: Vec<usize>,
     }
 
-    /// Runs programs that are scripts, with so many tests each, side by side first, and what fails
+    /// Tests of these programs, by their names.
+    fn named(tests: usize) -> Tests {
+        Tests::Named((0..tests).map(|test| format!("a::{test}")).collect())
+    }
+
+    /// Runs programs that are scripts, with these tests each, side by side first, and what fails
     /// again.
-    fn tried(tests: usize, scripts: &[&str]) -> Tried {
+    fn tried(tests: Tests, scripts: &[&str]) -> Tried {
         let sandbox = Sandbox::new().unwrap();
         let place = sandbox.folder("calls").unwrap();
         let counts: Vec<PathBuf> = (0..scripts.len()).map(|n| place.join(n.to_string())).collect();
         let jobs = scripts.iter().zip(&counts).enumerate().map(|(n, (script, count))| {
             let mut command = Command::new("sh");
             command.args(["-c", &format!("{RUNNER}{script}")]).arg(count);
-            let tests = (0..tests).map(|test| format!("a::{test}")).collect();
+            let tests = tests.clone();
             Job { tests, ..Job::new(&format!("p{n}"), command) }
         });
         let until = Instant::now() + Duration::from_secs(600);
@@ -228,7 +233,7 @@ mod tests {
         let script = "case $n in 1) end 5 a::b a::c a::d;; \
                       2) asked 'a::b a::c a::d'; end 1 a::c a::d;; \
                       3) asked a::c; good 1;; 4) asked a::d; good 1;; esac";
-        let ran = tried(7, &[script, "good 7"]);
+        let ran = tried(named(7), &[script, "good 7"]);
         assert_eq!(ran.outcome, Ok(()));
         assert_eq!(
             (ran.flaky, ran.alone),
@@ -240,11 +245,13 @@ mod tests {
 
     #[test]
     fn a_test_that_fails_each_time_is_red_and_so_is_a_call_that_ran_no_test() {
-        let ran =
-            tried(7, &["case $n in 1) end 5 a::b a::c;; 2) end 1 a::c;; *) end 0 a::c; esac"]);
+        let ran = tried(
+            named(7),
+            &["case $n in 1) end 5 a::b a::c;; 2) end 1 a::c;; *) end 0 a::c; esac"],
+        );
         assert!(ran.outcome.is_err_and(|text| text.ends_with("; again: a::c")));
         assert_eq!((ran.rescued, ran.calls), (1, vec![3]));
-        let ran = tried(6, &["case $n in 1) end 5 a::b;; *) good 0; esac"]);
+        let ran = tried(named(6), &["case $n in 1) end 5 a::b;; *) good 0; esac"]);
         assert!(ran.outcome.is_err_and(|text| text.ends_with(" ran 0 of 1 tests")));
         assert_eq!(ran.flaky, [""; 0]);
     }
@@ -265,12 +272,12 @@ mod tests {
             // Fewer tests than it was to run.
             "[ $n = 1 ] || good 4; good 3",
         ] {
-            let ran = tried(4, &[script]);
+            let ran = tried(named(4), &[script]);
             assert!(ran.outcome.is_err() && ran.calls == [1], "{script}: {:?}", ran.calls);
         }
         // Nor does it go on once it shows at the second try.
         let script = "case $n in 1) end 3 a::b;; *) words='BROKEN LOCK: lost' end 0 a::b; esac";
-        let ran = tried(4, &[script]);
+        let ran = tried(named(4), &[script]);
         assert!(ran.outcome.is_err_and(|text| text.contains("BROKEN LOCK: lost")));
         assert_eq!(ran.calls, [2]);
     }
@@ -278,20 +285,20 @@ mod tests {
     #[test]
     fn what_has_one_cause_runs_again_as_a_whole_and_not_in_too_many_programs() {
         let eleven = "[ $n = 1 ] || good 11; end 0 1 2 3 4 5 6 7 8 9 10 11";
-        let ran = tried(11, &[eleven, eleven, eleven]);
+        let ran = tried(named(11), &[eleven, eleven, eleven]);
         assert_eq!((&ran.outcome, &ran.calls), (&Ok(()), &vec![2, 2, 2]));
         assert_eq!(ran.flaky.len(), 3);
         assert!(ran.flaky[0].ends_with(" (11 tests)"), "{:?}", ran.flaky);
         assert_eq!((ran.sum.passed, ran.sum.failed, ran.rescued), (33, 0, 0));
-        let ran = tried(11, &[eleven; 4]);
+        let ran = tried(named(11), &[eleven; 4]);
         assert!(ran.outcome.is_err() && ran.calls == [1; 4], "{:?}", ran.calls);
         // Of documentation, whose tests have blanks in their names. Cargo says which crate it runs,
         // and the first one is good.
         let script = "echo '    Finished x'; echo 'test result: ok. 0 passed; 0 failed'; \
                       [ $n = 1 ] || good 2; end 1 'src/lib.rs - a (line 3)'";
-        let ran = tried(0, &[script]);
+        let ran = tried(Tests::All, &[script]);
         assert_eq!((ran.outcome, ran.calls), (Ok(()), vec![2]));
-        let ran = tried(0, &["end 1 'src/lib.rs - a (line 3)'"]);
+        let ran = tried(Tests::All, &["end 1 'src/lib.rs - a (line 3)'"]);
         assert!(ran.outcome.is_err() && ran.calls == [2], "once more, and no more");
     }
 }

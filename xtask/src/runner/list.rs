@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::Job;
 use super::weights::{Weight, weight};
+use super::{Job, Tests};
 use crate::Outcome;
 use crate::project::IntegrationTest;
 
@@ -129,7 +129,7 @@ impl Program {
         command.env("CARGO_MANIFEST_PATH", &self.manifest);
         command.env("CARGO_PKG_NAME", package).env("CARGO_PKG_VERSION", version);
         let Weight { seconds, threads, .. } = *weight(weighed_as);
-        Job { tests, threads, seconds, ..Job::new(&name, command) }
+        Job { tests: Tests::Named(tests), threads, seconds, ..Job::new(&name, command) }
     }
 }
 
@@ -208,9 +208,13 @@ mod tests {
         let job = programs[0].file(&waiting);
         assert_eq!(
             (job.name.as_str(), job.tests),
-            ("p:waiting", vec![names[0].into(), names[3].into()])
+            ("p:waiting", Tests::Named(vec![names[0].into(), names[3].into()]))
         );
         programs[0].target = "own".to_owned();
-        assert_eq!(programs[0].file(&file("own", "own")).tests, names, "a program of its own");
+        assert_eq!(
+            programs[0].file(&file("own", "own")).tests.names(),
+            names,
+            "a program of its own"
+        );
     }
 }

@@ -35,15 +35,33 @@ pub const NEEDS_ROOT: &str = "needs_root_";
 /// Whether what runs has to be ended.
 pub type Over<'a> = &'a (dyn Fn() -> bool + Sync);
 
+/// Which tests of a program run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tests {
+    /// Whatever it has: a program that cannot be told, and of which all runs again.
+    All,
+    /// Those of these whole names: a part of a name may stand in others', too. One at least.
+    Named(Vec<String>),
+}
+
+impl Tests {
+    /// Their names, where they are known.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Tests::All => &[],
+            Tests::Named(names) => names,
+        }
+    }
+}
+
 /// A program to be run.
 pub struct Job {
     /// What it is called, in a word.
     pub name: String,
     /// What it is.
     pub command: Command,
-    /// Which of its tests run, by their whole names: a part of a name may stand in others', too.
-    /// Without any it is a program that cannot be told, and of which all runs again.
-    pub tests: Vec<String>,
+    /// Which of its tests run.
+    pub tests: Tests,
     /// How many of them run at a time, where that is not one a core.
     pub threads: Option<u8>,
     /// About how long it takes.
@@ -58,7 +76,7 @@ impl Job {
         Self {
             name: name.to_owned(),
             command,
-            tests: Vec::new(),
+            tests: Tests::All,
             threads: None,
             seconds: 0.0,
             alone: false,
@@ -67,15 +85,13 @@ impl Job {
 
     /// What its test runner is told.
     fn words(&self) -> Vec<String> {
-        if self.tests.is_empty() {
-            return Vec::new();
-        }
+        let Tests::Named(names) = &self.tests else { return Vec::new() };
         let mut words = vec!["--color".to_owned(), closing::colour().to_owned()];
         let threads =
             self.threads.map(|threads| ["--test-threads".to_owned(), threads.to_string()]);
         words.extend(threads.into_iter().flatten());
         words.push("--exact".to_owned());
-        words.extend(self.tests.iter().cloned());
+        words.extend(names.iter().cloned());
         words
     }
 }
@@ -270,6 +286,8 @@ fn one(job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
     let output = Output::default();
     let verdict = if over() {
         Err(format!("not run: {}", job.name))
+    } else if matches!(&job.tests, Tests::Named(names) if names.is_empty()) {
+        Err(format!("{} has no test to run", job.name))
     } else {
         let room = sandbox
             .room(number, &job.name)
@@ -279,11 +297,11 @@ fn one(job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
             let program = format!("{} ({})", job.name, show(&command));
             room.apply(command.args(job.words()));
             let ended = closing::run_into(output.clone(), &mut command, over, || room.kill_all())?;
-            if job.tests.is_empty() {
+            let Tests::Named(names) = &job.tests else {
                 return Ok(judge(&program, ended, &room, over));
-            }
+            };
             let mut verdict = judge(&program, ended.of_one_runner(), &room, over);
-            let (ran, all) = (closing::sum(&verdict.closing).ran(), job.tests.len() as u64);
+            let (ran, all) = (closing::sum(&verdict.closing).ran(), names.len() as u64);
             if verdict.outcome.is_ok() && ran != all {
                 verdict.outcome = Err(format!("{program} ran {ran} of {all} tests"));
             }

@@ -188,6 +188,17 @@ fn a_program_that_fails_is_named_with_its_failures_and_the_others_go_on() {
 }
 
 #[test]
+fn a_job_that_names_no_test_is_red_and_does_not_run_whatever_its_program_has() {
+    let place = Place::new("none");
+    let script = format!("{}touch began; exit 0", place.shell());
+    let none = Job { tests: Tests::Named(Vec::new()), ..job("empty", 1.0, &script) };
+    let ran = Run::of(vec![none, job("all", 1.0, "exit 0")], 1, &patience());
+    assert_eq!(ran.outcome("empty"), Err("empty has no test to run"));
+    assert!(!place.0.join("began").exists(), "it would have run all of it");
+    assert_eq!(ran.outcome("all"), Ok(()));
+}
+
+#[test]
 fn at_the_limit_all_are_ended_and_the_one_that_hangs_is_named_with_what_it_said() {
     let place = Place::new("limit");
     let long = "has been running for over 60 seconds";
