@@ -157,24 +157,6 @@ fn a_dropped_engine_leaves_no_place_behind() {
 }
 
 #[test]
-fn an_election_keeps_its_leaders_value() {
-    let dir = tempfile::tempdir().unwrap();
-    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
-    for value in ["host-a", &"v".repeat(1024)] {
-        let leader = Claim {
-            kind: Kind::Election,
-            value: Some(value.into()),
-            ..claim("e", Mode::Exclusive)
-        };
-        assert!(matches!(a.attempt(&leader, Line::Try), Attempt::Granted(_)));
-        assert_eq!(b.entry(Kind::Election, "e").holders[0].value.as_deref(), Some(value));
-        assert!(b.can_get("e", Mode::Exclusive), "the lock of that name is another thing");
-        a.release(leader.id);
-        assert_eq!(b.entry(Kind::Election, "e").holders, []);
-    }
-}
-
-#[test]
 fn durable_grants_come_later_and_are_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::with(dir.path(), true), Peer::new(dir.path()));

@@ -8,21 +8,6 @@ fn permits(count: u16, limit: u16) -> Mode {
 }
 
 #[test]
-fn permits_go_out_up_to_the_limit_over_all_processes() {
-    let dir = tempfile::tempdir().unwrap();
-    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
-    let (first, number) = a.get("s", permits(2, 5));
-    let (second, _) = b.get("s", permits(2, 5));
-    assert_eq!(number, 0, "permits have no token");
-    assert!(!a.can_get("s", permits(2, 5)) && !b.can_get("s", permits(2, 5)));
-    assert!(a.can_get("s", permits(1, 5)));
-    a.release(first);
-    assert!(b.can_get("s", permits(3, 5)) && !b.can_get("s", permits(4, 5)));
-    b.release(second);
-    assert!(a.can_get("s", permits(5, 5)));
-}
-
-#[test]
 fn permits_of_one_process_are_holds_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
@@ -143,20 +128,6 @@ fn who_waits_gets_permits_when_enough_are_back_first_come_first_served() {
     assert!(c.is_silent());
     b.release(many);
     c.granted(few);
-}
-
-#[test]
-fn a_permit_that_comes_back_wakes_who_waits_each_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
-    for _ in 0..20 {
-        let (hold, _) = a.get("s", permits(1, 1));
-        let waiting = b.stand("s", permits(1, 1));
-        a.until_waiters(Kind::Semaphore, "s", 1);
-        a.release(hold);
-        b.granted(waiting);
-        b.release(waiting);
-    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::server::RedisServer;
 use super::support::{Process, granted, number};
-use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, Standing, WatchId};
-use crate::words::claim::{Claim, Mode};
+use crate::engine::{Attempt, Change, End, Event, Query, Renewal, Standing, WatchId};
+use crate::words::claim::Mode;
 use crate::words::error::ErrorKind;
 use crate::words::id::ClaimId;
 use crate::words::lost::Lost;
@@ -60,45 +60,6 @@ fn a_dead_reader_ends_by_itself_while_the_others_go_on() {
 }
 
 #[test]
-fn permits_are_weighted_limited_and_die_with_their_holder() {
-    let server = RedisServer::start();
-    let (one, two, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
-    let permits = |count| Mode::Permits { count, limit: 8 };
-    let (five, grant) = one.take("gpu", permits(5));
-    assert_eq!(grant.number, Number::None);
-    let mut dying = two.claim("gpu", permits(3));
-    dying.ttl = Duration::from_millis(1500);
-    granted(two.attempt(&dying));
-    let waiting = three.queue("gpu", permits(2));
-    assert!(matches!(one.attempt_try(&one.claim("gpu", permits(1))), Attempt::Busy(_)));
-    let seen = one.look(Kind::Semaphore, "gpu");
-    assert_eq!((seen.limit, seen.holders.len(), seen.waiters.len()), (Some(8), 2, 1));
-    two.die();
-    three.granted(waiting.id);
-    let other = one.claim("gpu", Mode::Permits { count: 1, limit: 9 });
-    let attempt = one.attempt(&other);
-    assert!(
-        matches!(
-            &attempt,
-            Attempt::Failed(e)
-                if e.kind() == crate::ErrorKind::LimitMismatch && e.message().contains('8')
-        ),
-        "{attempt:?}"
-    );
-    // Resizing lets the next one in.
-    let wide = two_of(&three, "gpu", 3);
-    assert!(matches!(three.attempt(&wide), Attempt::InLine(_)));
-    assert!(three.change(&Change::Resize(name("gpu"), 10)));
-    three.granted(wide.id);
-    assert!(!three.change(&Change::Resize(name("gpu"), 10)));
-    assert!(matches!(one.release(five.id), End::Freed));
-}
-
-fn two_of(process: &Process, text: &str, count: u16) -> Claim {
-    process.claim(text, Mode::Permits { count, limit: 8 })
-}
-
-#[test]
 fn many_small_permits_are_counted_exactly() {
     let server = RedisServer::start();
     let process = Process::of(&server);
@@ -115,21 +76,6 @@ fn many_small_permits_are_counted_exactly() {
         .ends;
     assert!(ends.iter().all(|e| matches!(e, End::Freed)), "{ends:?}");
     process.take("s", Mode::Permits { count: 50, limit: 50 });
-}
-
-#[test]
-fn an_election_stores_the_leaders_value() {
-    let server = RedisServer::start();
-    let process = Process::of(&server);
-    let mut claim = process.exclusive("scheduler");
-    (claim.kind, claim.value) = (Kind::Election, Some("host a, zone 1".into()));
-    granted(process.attempt(&claim));
-    // The lock of that name is another thing.
-    process.take("scheduler", Mode::Exclusive);
-    assert_eq!(
-        process.look(Kind::Election, "scheduler").holders[0].value.as_deref(),
-        Some("host a, zone 1")
-    );
 }
 
 #[test]
@@ -244,6 +190,8 @@ fn a_limit_that_changes_takes_neither_places_nor_permits_away() {
     let (held, _) = one.take("gpu", mode);
     let waiting = two.queue("gpu", mode);
     assert!(one.change(&Change::Resize(name("gpu"), 3)));
+    assert!(!one.change(&Change::Resize(name("gpu"), 3)), "it was that already");
+    assert_eq!(one.look(Kind::Semaphore, "gpu").limit, Some(3));
     let answers = two.wait(two.engine.recheck(&[waiting.id]));
     assert!(matches!(answers[..], [Standing::InLine(_)]), "{answers:?}");
     // The answer to an acquire was lost, and it is sent again.
