@@ -143,5 +143,6 @@ pub(super) mod names {
     }
 }
 
-#[cfg(test)]
+// In front of a server of each kind.
+#[cfg(all(test, feature = "redis", feature = "zookeeper", feature = "postgres"))]
 mod tests;

@@ -17,6 +17,7 @@ fn exploring() -> bool {
 
 /// Runs `test` again and again, each time in another order of its threads and tasks; answers how
 /// often.
+#[cfg_attr(not(feature = "test-util"), allow(dead_code, reason = "the keeper's tests use it"))]
 pub(crate) fn explore(
     scheduler: impl Scheduler + 'static,
     test: impl Fn() + Send + Sync + 'static,

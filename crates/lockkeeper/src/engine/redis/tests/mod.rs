@@ -24,6 +24,10 @@ mod resolve;
 mod shared;
 mod slots;
 mod standing_back;
+#[cfg_attr(
+    not(all(feature = "cluster", feature = "redlock", feature = "sentinel")),
+    allow(dead_code, reason = "tests of other engines use it, too")
+)]
 pub(in crate::engine) mod support;
 mod tls;
 mod watch;
