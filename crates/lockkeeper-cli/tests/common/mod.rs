@@ -168,6 +168,21 @@ pub fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
     finish(place.lk(args).env("LOCKKEEPER_URL", url))
 }
 
+/// A lock that somebody holds is shown and refused to others, until it is taken away from its
+/// holder, who hears of it.
+pub fn held_then_taken_away(place: &Place, url: &str) {
+    let mut holder = place.lk(["acquire", "nightly", "--for", "60s"]);
+    let mut holder = Reaped::spawn(holder.env("LOCKKEEPER_URL", url));
+    let status = || json(&run(place, url, &["status", "nightly", "--json"]).out);
+    until_true("it is held", || status()["holders"][0]["pid"] == holder.pid());
+    assert_eq!(run(place, url, &["run", "-n", "nightly", "--", "true"]).code, 75);
+    let listed = run(place, url, &["ls"]);
+    assert!(listed.out.contains("nightly"), "{listed:?}");
+    assert_eq!(run(place, url, &["release", "--force", "nightly"]).code, 0);
+    until_true("it is free", || status()["holders"].as_array().unwrap().is_empty());
+    assert_eq!(holder.wait(), 79, "it hears that it was taken away");
+}
+
 /// As [`finish`], with another patience.
 pub fn finish_within(command: &mut Command, patience: Duration) -> Ran {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");

@@ -7,7 +7,9 @@ use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 use lockkeeper_testkit::proxy::{Proxy, Way};
 use nix::sys::signal::Signal;
 
-use crate::common::{self, Place, Reaped, finish, json, kill, run, until_true};
+use crate::common::{
+    self, Place, Reaped, finish, held_then_taken_away, json, kill, run, until_true,
+};
 
 #[test]
 fn postgres_runs_shows_and_is_examined_from_the_command_line() {
@@ -17,16 +19,7 @@ fn postgres_runs_shows_and_is_examined_from_the_command_line() {
     let ran = run(&place, &url, &["run", "nightly", "--", "sh", "-c", "exit 7"]);
     assert_eq!(ran.code, 7, "{ran:?}");
 
-    let mut holder = place.lk(["acquire", "nightly", "--for", "60s"]);
-    let mut holder = Reaped::spawn(holder.env("LOCKKEEPER_URL", &url));
-    let status = || run(&place, &url, &["status", "nightly", "--json"]);
-    until_true("it is held", || json(&status().out)["holders"][0]["pid"] == holder.pid());
-    assert_eq!(run(&place, &url, &["run", "-n", "nightly", "--", "true"]).code, 75);
-    let listed = run(&place, &url, &["ls"]);
-    assert!(listed.out.contains("nightly"), "{listed:?}");
-    assert_eq!(run(&place, &url, &["release", "--force", "nightly"]).code, 0);
-    until_true("it is free", || json(&status().out)["holders"].as_array().unwrap().is_empty());
-    assert_eq!(holder.wait(), 79, "it hears that it was taken away");
+    held_then_taken_away(&place, &url);
 
     let examined = run(&place, &url, &["doctor"]);
     assert_eq!(examined.code, 0, "{examined:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
-use crate::common::{Place, Reaped, json, run, until_true};
+use crate::common::{Place, Reaped, held_then_taken_away, json, run, until_true};
 
 #[test]
 fn redlock_runs_shows_and_is_examined_from_the_command_line() {
@@ -43,16 +43,7 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     let ran = run(&place, &url, &["run", "nightly", "-w", "120s", "--", "true"]);
     assert_eq!(ran.code, 0, "whoever waits gets it once they count: {ran:?}");
 
-    let mut holder = place.lk(["acquire", "nightly", "--for", "60s"]);
-    let mut holder = Reaped::spawn(holder.env("LOCKKEEPER_URL", &url));
-    let status = || run(&place, &url, &["status", "nightly", "--json"]);
-    until_true("it is held", || json(&status().out)["holders"][0]["pid"] == holder.pid());
-    assert_eq!(run(&place, &url, &["run", "-n", "nightly", "--", "true"]).code, 75);
-    let listed = run(&place, &url, &["ls"]);
-    assert!(listed.out.contains("nightly"), "{listed:?}");
-    assert_eq!(run(&place, &url, &["release", "--force", "nightly"]).code, 0);
-    until_true("it is free", || json(&status().out)["holders"].as_array().unwrap().is_empty());
-    assert_eq!(holder.wait(), 79, "it hears that it was taken away");
+    held_then_taken_away(&place, &url);
 
     let left = || -> usize {
         let keys = |server: &RedisServer| server.command(&["KEYS", "*lockkeeper/doctor*"]).len();

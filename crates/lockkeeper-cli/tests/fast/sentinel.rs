@@ -3,7 +3,7 @@
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::sentinel::server::Deployment;
 
-use crate::common::{Place, Reaped, json, run, until_true};
+use crate::common::{Place, held_then_taken_away, json, run};
 
 #[test]
 fn sentinel_runs_shows_and_is_examined_from_the_command_line() {
@@ -12,16 +12,7 @@ fn sentinel_runs_shows_and_is_examined_from_the_command_line() {
     let place = Place::new();
     assert_eq!(run(&place, &url, &["run", "nightly", "--", "true"]).code, 0);
 
-    let mut holder = place.lk(["acquire", "nightly", "--for", "60s"]);
-    let mut holder = Reaped::spawn(holder.env("LOCKKEEPER_URL", &url));
-    let status = || run(&place, &url, &["status", "nightly", "--json"]);
-    until_true("it is held", || json(&status().out)["holders"][0]["pid"] == holder.pid());
-    assert_eq!(run(&place, &url, &["run", "-n", "nightly", "--", "true"]).code, 75);
-    let listed = run(&place, &url, &["ls"]);
-    assert!(listed.out.contains("nightly"), "{listed:?}");
-    assert_eq!(run(&place, &url, &["release", "--force", "nightly"]).code, 0);
-    until_true("it is free", || json(&status().out)["holders"].as_array().unwrap().is_empty());
-    assert_eq!(holder.wait(), 79, "it hears that it was taken away");
+    held_then_taken_away(&place, &url);
 
     let examined = run(&place, &url, &["doctor"]);
     assert_eq!(examined.code, 0, "{examined:?}");

@@ -24,13 +24,13 @@ use crate::words::id::ClaimId;
 use crate::words::lost::Lost;
 use crate::words::name::{Kind, Name};
 
-const TTL: Duration = Duration::from_secs(6);
+pub(super) const TTL: Duration = Duration::from_secs(6);
 
 fn engine(url: &str) -> Result<Box<dyn Engine>> {
     engine_of(url, TTL)
 }
 
-fn open(url: &str) -> Result<Process> {
+pub(super) fn open(url: &str) -> Result<Process> {
     Process::around(engine(url)?.into())
 }
 
@@ -38,7 +38,7 @@ fn process(server: &PostgresServer) -> Process {
     open(&server.url()).expect("the server can be used")
 }
 
-fn claim(process: &Process, name: &str) -> Claim {
+pub(super) fn claim(process: &Process, name: &str) -> Claim {
     Claim { ttl: TTL, ..process.exclusive(name) }
 }
 
@@ -145,10 +145,10 @@ fn a_lock_taken_away_is_told_to_its_holder() {
 }
 
 /// A process behind a proxy that has asked once, so that a fault meets what it is meant for.
-fn proxied(server: &PostgresServer) -> (Proxy, Process) {
+pub(super) fn proxied(server: &PostgresServer, options: &str) -> (Proxy, Process) {
     let proxy = Proxy::to(server.port());
-    let url = format!("postgres://{USER}@127.0.0.1:{}/postgres?request_timeout=1s", proxy.port());
-    let process = open(&url).expect("the server can be used");
+    let at = format!("postgres://{USER}@127.0.0.1:{}/postgres", proxy.port());
+    let process = open(&format!("{at}?request_timeout=1s{options}")).expect("it can be used");
     let warm = claim(&process, "a");
     granted(process.attempt(&warm));
     assert!(matches!(process.release(warm.id), End::Freed));
@@ -158,7 +158,7 @@ fn proxied(server: &PostgresServer) -> (Proxy, Process) {
 #[test]
 fn r4_an_acquire_whose_answer_was_lost_is_unknown_and_asked_again_holds_once() {
     let server = PostgresServer::start();
-    let (proxy, one) = proxied(&server);
+    let (proxy, one) = proxied(&server, "");
     proxy.set(Way::Down, Fault { cut_after: Some(0), ..Fault::default() });
     let held = claim(&one, "a");
     let attempt = one.attempt(&held);
@@ -177,7 +177,7 @@ fn r4_an_acquire_whose_answer_was_lost_is_unknown_and_asked_again_holds_once() {
 #[test]
 fn r4_a_latch_whose_answer_was_lost_is_unknown_and_counted_once_by_the_same_count() {
     let server = PostgresServer::start();
-    let (proxy, one) = proxied(&server);
+    let (proxy, one) = proxied(&server, "");
     // It reads, and then it writes: the answer to that is the one to be lost. Of how many bytes
     // both are is tried.
     let lost = (0..80).rev().find_map(|bytes| {
@@ -205,7 +205,7 @@ fn r4_a_latch_whose_answer_was_lost_is_unknown_and_counted_once_by_the_same_coun
 #[test]
 fn r4_a_release_whose_answer_was_lost_is_unknown_and_frees_only_its_own_grant() {
     let server = PostgresServer::start();
-    let ((proxy, one), two) = (proxied(&server), process(&server));
+    let ((proxy, one), two) = (proxied(&server, ""), process(&server));
     let held = claim(&one, "a");
     granted(one.attempt(&held));
     proxy.set(Way::Down, Fault { cut_after: Some(0), ..Fault::default() });

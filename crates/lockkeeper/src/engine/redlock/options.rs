@@ -217,14 +217,12 @@ fn addresses(url: &EngineUrl) -> Result<Vec<Address>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::redis::tests::support::read_options;
 
     fn parse(text: &str) -> Result<RedlockOptions> {
-        let mut url = EngineUrl::parse(text)?;
-        super::super::registration().check(&url)?;
-        let ttl = url.take_duration("ttl")?.unwrap_or(Duration::from_secs(30));
-        let options = RedlockOptions::take(&mut url, &Common::new(ttl, 100), None)?;
-        url.finish()?;
-        Ok(options)
+        read_options(&super::super::registration(), text, |url, common| {
+            RedlockOptions::take(url, common, None)
+        })
     }
 
     #[test]

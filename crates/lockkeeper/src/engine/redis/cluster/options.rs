@@ -81,15 +81,10 @@ mod tests {
 
     use super::*;
     use crate::engine::redis::options::Layout;
-    use crate::engine::redis::tests::support::assert_options_are_read;
+    use crate::engine::redis::tests::support::{assert_options_are_read, read_options};
 
     fn parse(text: &str) -> Result<ClusterOptions> {
-        let mut url = EngineUrl::parse(text)?;
-        super::super::registration().check(&url)?;
-        let ttl = url.take_duration("ttl")?.unwrap_or(Duration::from_secs(30));
-        let options = ClusterOptions::take(&mut url, &Common::new(ttl, 100))?;
-        url.finish()?;
-        Ok(options)
+        read_options(&super::super::registration(), text, ClusterOptions::take)
     }
 
     #[test]

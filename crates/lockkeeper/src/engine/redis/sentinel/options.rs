@@ -103,15 +103,10 @@ fn wait(url: &mut EngineUrl, master: &RedisOptions) -> Result<Option<Wait>> {
 mod tests {
     use super::*;
     use crate::engine::redis::options::Layout;
-    use crate::engine::redis::tests::support::assert_options_are_read;
+    use crate::engine::redis::tests::support::{assert_options_are_read, read_options};
 
     fn parse(text: &str) -> Result<SentinelOptions> {
-        let mut url = EngineUrl::parse(text)?;
-        super::super::registration().check(&url)?;
-        let ttl = url.take_duration("ttl")?.unwrap_or(Duration::from_secs(30));
-        let options = SentinelOptions::take(&mut url, &Common::new(ttl, 100))?;
-        url.finish()?;
-        Ok(options)
+        read_options(&super::super::registration(), text, SentinelOptions::take)
     }
 
     #[test]

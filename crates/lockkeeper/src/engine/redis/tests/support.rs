@@ -327,13 +327,31 @@ pub(in crate::engine) fn until(what: &str, mut so: impl FnMut() -> bool) {
 
 /// The engine of a URL, with this lease unless the URL names one.
 pub(in crate::engine) fn engine_of(url: &str, ttl: Duration) -> Result<Box<dyn Engine>, Error> {
+    let registration = Registration::of(&EngineUrl::parse(url)?.scheme)?;
+    read(&registration, url, ttl, registration.open)
+}
+
+/// The options of a URL, as its engine takes them.
+pub(in crate::engine) fn read_options<T>(
+    registration: &Registration,
+    url: &str,
+    take: impl FnOnce(&mut EngineUrl, &Common) -> Result<T, Error>,
+) -> Result<T, Error> {
+    read(registration, url, Duration::from_secs(30), take)
+}
+
+fn read<T>(
+    registration: &Registration,
+    url: &str,
+    ttl: Duration,
+    take: impl FnOnce(&mut EngineUrl, &Common) -> Result<T, Error>,
+) -> Result<T, Error> {
     let mut url = EngineUrl::parse(url)?;
-    let registration = Registration::of(&url.scheme)?;
     registration.check(&url)?;
     let ttl = url.take_duration("ttl")?.unwrap_or(ttl);
-    let engine = (registration.open)(&mut url, &Common::new(ttl, 100))?;
+    let taken = take(&mut url, &Common::new(ttl, 100))?;
     url.finish()?;
-    Ok(engine)
+    Ok(taken)
 }
 
 /// Every option that is registered is read behind this URL; its default is what it says, and each

@@ -5,20 +5,17 @@ use std::time::Duration;
 use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
-use crate::engine::redis::tests::support::{Process, engine_of, granted, until};
+use crate::engine::postgres::tests as postgres;
+pub(super) use crate::engine::postgres::tests::{claim, open};
+use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, Change, End, Event, Number, Renewal};
 use crate::words::claim::Claim;
-use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::error::{Error, ErrorKind};
 use crate::words::guarantee::Class;
 use crate::words::name::{Kind, Name};
 
-const TTL: Duration = Duration::from_secs(6);
 /// A JVM's clock.
 const JVM: &str = "date_trunc('milliseconds', timezone('utc', clock_timestamp()))";
-
-pub(super) fn open(url: &str) -> Result<Process> {
-    Process::around(engine_of(url, TTL)?.into())
-}
 
 pub(super) fn refused(url: &str) -> Error {
     open(url).map(drop).unwrap_err()
@@ -30,10 +27,6 @@ fn url(server: &PostgresServer) -> String {
 
 pub(super) fn process(server: &PostgresServer) -> Process {
     open(&url(server)).expect("the server can be used")
-}
-
-pub(super) fn claim(process: &Process, name: &str) -> Claim {
-    Claim { ttl: TTL, ..process.exclusive(name) }
 }
 
 /// Whether a statement that ShedLock sends changed a row.
@@ -128,7 +121,7 @@ fn an_uncontended_cycle_is_a_statement_each_and_a_try_that_is_refused_writes_not
     let from = server.log().len();
     let next = claim(&one, "a");
     granted(one.attempt(&next));
-    assert!(matches!(one.renew(next.id), Renewal::Extended { ttl: TTL, .. }));
+    assert!(matches!(one.renew(next.id), Renewal::Extended { ttl: postgres::TTL, .. }));
     let row = || server.sql("SELECT ctid, xmin, xmax FROM shedlock");
     let before = row();
     assert!(matches!(two.attempt_try(&claim(&two, "a")), Attempt::Busy(Some(_))));
@@ -182,15 +175,8 @@ fn somebody_elses_transaction_on_the_row_is_no_answer_and_holds_up_no_other_hold
     assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
 }
 
-/// A process behind a proxy that has asked once, so that a fault meets what it is meant for.
 fn proxied(server: &PostgresServer) -> (Proxy, Process) {
-    let proxy = Proxy::to(server.port());
-    let at = format!("postgres://{USER}@127.0.0.1:{}/postgres", proxy.port());
-    let process = open(&format!("{at}?layout=shedlock&request_timeout=1s")).unwrap();
-    let warm = claim(&process, "a");
-    granted(process.attempt(&warm));
-    assert!(matches!(process.release(warm.id), End::Freed));
-    (proxy, process)
+    postgres::proxied(server, "&layout=shedlock")
 }
 
 fn held_by(server: &PostgresServer, claim: &Claim) -> bool {
