@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use lockkeeper::{Kind, Mode};
+use lockkeeper_lab::history::{LockId, Record, What, Writer, WriterOptions};
+
 /// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lockkeeper");
 
@@ -341,6 +344,19 @@ pub fn group(pid: i32) -> i32 {
 /// A number in a file.
 pub fn number(text: &str) -> i32 {
     text.trim().parse().unwrap_or_else(|_| panic!("no number: {text:?}"))
+}
+
+/// A history that `check` can judge.
+pub fn history(path: &Path) {
+    let writer = Writer::create(path, WriterOptions::default()).unwrap();
+    for what in [What::AcquireCalled, What::Acquired, What::ReleaseCalled, What::Released] {
+        writer.write_for(
+            Kind::Lock,
+            "a",
+            Record::about(what, LockId::NONE, 1).mode(Mode::Exclusive).token(1),
+        );
+    }
+    writer.finish().unwrap();
 }
 
 /// One line of JSON.

@@ -2,11 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use lockkeeper::{Kind, Mode};
-use lockkeeper_lab::history::{LockId, Record, What, Writer, WriterOptions};
 use lockkeeper_testkit::redis::server::RedisServer;
 
-use crate::common::{self, Place, Ran, finish};
+use crate::common::{self, Place, Ran, finish, history};
 
 /// The subcommands that the help names.
 fn subcommands(place: &Place) -> Vec<String> {
@@ -80,19 +78,6 @@ fn every_help_has_an_example_and_every_example_runs() {
             assert!(codes.contains(&ran.code), "{page}: {line}: {ran:?}");
         }
     }
-}
-
-/// A history that `check` can judge.
-fn history(path: &std::path::Path) {
-    let writer = Writer::create(path, WriterOptions::default()).unwrap();
-    for what in [What::AcquireCalled, What::Acquired, What::ReleaseCalled, What::Released] {
-        writer.write_for(
-            Kind::Lock,
-            "a",
-            Record::about(what, LockId::NONE, 1).mode(Mode::Exclusive).token(1),
-        );
-    }
-    writer.finish().unwrap();
 }
 
 #[test]

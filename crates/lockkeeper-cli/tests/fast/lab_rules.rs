@@ -1,13 +1,10 @@
 //! What torture and check owe their users, by the real binary.
 
-use std::path::Path;
 use std::process::Stdio;
 
-use lockkeeper::{Kind, Mode};
-use lockkeeper_lab::history::{LockId, Record, What, Writer, WriterOptions};
 use nix::sys::signal::Signal;
 
-use crate::common::{Place, Reaped, finish, json, until_true};
+use crate::common::{Place, Reaped, finish, history, json, until_true};
 
 fn place() -> Place {
     let place = Place::new();
@@ -102,18 +99,6 @@ fn histories(place: &Place) -> usize {
         .flatten()
         .filter(|file| file.file_name().to_string_lossy().starts_with("client-"))
         .count()
-}
-
-fn history(path: &Path) {
-    let writer = Writer::create(path, WriterOptions::default()).unwrap();
-    for what in [What::AcquireCalled, What::Acquired, What::ReleaseCalled, What::Released] {
-        writer.write_for(
-            Kind::Lock,
-            "a",
-            Record::about(what, LockId::NONE, 1).mode(Mode::Exclusive).token(1),
-        );
-    }
-    writer.finish().unwrap();
 }
 
 #[test]

@@ -4,16 +4,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lockkeeper::fence::{RedisFence, Script};
-use lockkeeper::{ErrorKind, Kind, Locks, Lost, Mode, Token};
+use lockkeeper::{ErrorKind, Locks, Lost, Mode, Token};
 use lockkeeper_lab::conformance::Helper;
 use lockkeeper_testkit::proxy::{Proxy, Way};
 use lockkeeper_testkit::redis::server::{RedisClient, RedisServer};
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
-const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+use crate::common::{HELPER, PATIENCE, run, until_waiting};
+
 const TTL: Duration = Duration::from_secs(2);
-/// No test waits longer than this for anything that should happen.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn url(server: &RedisServer) -> String {
     format!("{}?ttl=2s", server.url())
@@ -50,22 +49,6 @@ fn eval(server: &RedisServer, script: &Script) -> Vec<String> {
     let mut client = server.client();
     send(&mut client, script);
     client.read()
-}
-
-/// Waits until so many stand in line.
-async fn until_waiting(locks: &Locks, places: usize) {
-    while locks.status(Kind::Lock, "a").await.expect("it can be read").waiters.len() < places {
-        tokio::task::yield_now().await;
-    }
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("in time") })
 }
 
 #[test]

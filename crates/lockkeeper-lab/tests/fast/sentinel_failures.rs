@@ -8,28 +8,10 @@ use lockkeeper_lab::conformance::Helper;
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 
-const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
-/// No test waits longer than this for anything that should happen.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("in time") })
-}
+use crate::common::{HELPER, PATIENCE, run, until_waiting};
 
 async fn open(url: &str) -> Locks {
     Locks::open(url).await.expect("the master can be found")
-}
-
-/// Waits until so many stand in line.
-async fn until_waiting(locks: &Locks, places: usize) {
-    while locks.status(Kind::Lock, "a").await.expect("it can be read").waiters.len() < places {
-        tokio::task::yield_now().await;
-    }
 }
 
 /// Kills the master, and waits until the Sentinels name another one.

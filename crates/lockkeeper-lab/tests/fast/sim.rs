@@ -46,6 +46,17 @@ impl Bench {
         bench
     }
 
+    /// The first client, and where it is.
+    fn first(&self) -> (Locks, Stage, World) {
+        (self.locks[0].clone(), self.stage.clone(), self.world.clone())
+    }
+
+    /// Two clients, where they are, and how the server knows the first.
+    fn two(&self) -> (Locks, Locks, Stage, World, u64) {
+        let (one, stage, world) = self.first();
+        (one, self.locks[1].clone(), stage, world, self.ids[0])
+    }
+
     fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> T {
         self.stage.run(10 * MINUTE, future).expect("it ends in time")
     }
@@ -64,7 +75,7 @@ impl Bench {
 #[test]
 fn r1_a_lease_is_renewed_and_its_deadline_lies_before_the_servers() {
     let bench = Bench::new(1, 1);
-    let (locks, stage, world) = (bench.locks[0].clone(), bench.stage.clone(), bench.world.clone());
+    let (locks, stage, world) = bench.first();
     bench.run(async move {
         let guard = locks.mutex("a").lock().await.unwrap();
         for _ in 0..60 {
@@ -84,13 +95,7 @@ fn r1_a_lease_is_renewed_and_its_deadline_lies_before_the_servers() {
 #[test]
 fn r2_loss_is_announced_at_the_deadline_while_every_call_hangs_and_is_final() {
     let bench = Bench::new(2, 2);
-    let (one, two, stage, world, id) = (
-        bench.locks[0].clone(),
-        bench.locks[1].clone(),
-        bench.stage.clone(),
-        bench.world.clone(),
-        bench.ids[0],
-    );
+    let (one, two, stage, world, id) = bench.two();
     bench.run(async move {
         let guard = one.mutex("a").lock().await.unwrap();
         world.cut(id, true);
@@ -110,7 +115,7 @@ fn r2_loss_is_announced_at_the_deadline_while_every_call_hangs_and_is_final() {
 #[test]
 fn r2_a_server_that_lost_its_data_is_noticed_at_the_reconnect() {
     let bench = Bench::new(3, 1);
-    let (locks, stage, world) = (bench.locks[0].clone(), bench.stage.clone(), bench.world.clone());
+    let (locks, stage, world) = bench.first();
     bench.run(async move {
         let guard = locks.mutex("a").lock().await.unwrap();
         let token = guard.token().unwrap();
@@ -128,8 +133,7 @@ fn r2_a_server_that_lost_its_data_is_noticed_at_the_reconnect() {
 fn r3_a_claim_whose_replies_are_lost_holds_once() {
     let bench = Bench::new(4, 2);
     bench.only(|faults| faults.reply_lost = 1000);
-    let (one, two, stage) = (bench.locks[0].clone(), bench.locks[1].clone(), bench.stage.clone());
-    let world = bench.world.clone();
+    let (one, two, stage, world, _) = bench.two();
     bench.run(async move {
         let claim = one.mutex("a").lock().into_future();
         let waiting = Arc::new(Mutex::new(None));
@@ -156,7 +160,7 @@ fn r3_a_claim_whose_replies_are_lost_holds_once() {
 fn r3_doubled_and_late_requests_take_nothing() {
     let bench = Bench::new(5, 1);
     bench.only(|faults| (faults.doubled, faults.delay_ms) = (1000, 5));
-    let (locks, stage, world) = (bench.locks[0].clone(), bench.stage.clone(), bench.world.clone());
+    let (locks, stage, world) = bench.first();
     bench.run(async move {
         for _ in 0..20 {
             let guard = locks.mutex("a").lock().await.unwrap();
@@ -171,8 +175,7 @@ fn r3_doubled_and_late_requests_take_nothing() {
 #[test]
 fn r4_an_unknown_release_says_so_and_is_repeated_behind_the_caller() {
     let bench = Bench::new(6, 2);
-    let (one, two, stage, world) =
-        (bench.locks[0].clone(), bench.locks[1].clone(), bench.stage.clone(), bench.world.clone());
+    let (one, two, stage, world, _) = bench.two();
     bench.run(async move {
         let guard = one.mutex("a").lock().await.unwrap();
         world.set_faults(Faults { request_lost: 1000, delay_ms: 2, ..Faults::default() });
@@ -188,7 +191,7 @@ fn r4_an_unknown_release_says_so_and_is_repeated_behind_the_caller() {
 #[test]
 fn r4_an_unknown_release_is_repeated_for_as_long_as_the_server_may_keep_the_hold() {
     let bench = Bench::new(9, 1);
-    let (locks, stage, world) = (bench.locks[0].clone(), bench.stage.clone(), bench.world.clone());
+    let (locks, stage, world) = bench.first();
     let faults = |change: fn(&mut Faults)| {
         let mut faults = Faults { delay_ms: 2, ..Faults::default() };
         change(&mut faults);
@@ -227,7 +230,7 @@ fn r4_an_unknown_release_is_repeated_for_as_long_as_the_server_may_keep_the_hold
 #[test]
 fn r4_unknown_renewals_change_nothing_and_the_deadline_decides() {
     let bench = Bench::new(7, 1);
-    let (locks, stage, world) = (bench.locks[0].clone(), bench.stage.clone(), bench.world.clone());
+    let (locks, stage, world) = bench.first();
     bench.run(async move {
         let guard = locks.mutex("a").lock().await.unwrap();
         world.set_faults(Faults { reply_lost: 1000, delay_ms: 2, ..Faults::default() });
@@ -250,13 +253,7 @@ fn r4_unknown_renewals_change_nothing_and_the_deadline_decides() {
 fn r5_a_claim_left_while_the_server_is_silent_ends_with_its_lease_at_the_latest() {
     for seed in 0..20 {
         let bench = Bench::new(100 + seed, 2);
-        let (one, two, stage, world, id) = (
-            bench.locks[0].clone(),
-            bench.locks[1].clone(),
-            bench.stage.clone(),
-            bench.world.clone(),
-            bench.ids[0],
-        );
+        let (one, two, stage, world, id) = bench.two();
         bench.run(async move {
             let mut claim = Box::pin(one.mutex("a").lock().into_future());
             let pending = std::future::poll_fn(|cx| {
@@ -279,7 +276,7 @@ fn r5_a_claim_left_while_the_server_is_silent_ends_with_its_lease_at_the_latest(
 fn r5_a_pushed_grant_whose_push_is_lost_is_found_by_the_net() {
     let bench = Bench::new(8, 2);
     bench.only(|faults| faults.push_lost = 1000);
-    let (one, two, stage) = (bench.locks[0].clone(), bench.locks[1].clone(), bench.stage.clone());
+    let (one, two, stage, ..) = bench.two();
     bench.run(async move {
         let guard = one.mutex("a").lock().await.unwrap();
         let next = two.mutex("a").lock().into_future();

@@ -10,6 +10,8 @@ use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 use lockkeeper_testkit::redis::server::RedisServer;
 use tokio::task::JoinHandle;
 
+use crate::common::run_on;
+
 /// How many locks are held at the same time, unless `LOCKKEEPER_HELD` says otherwise: a development
 /// build renews no more of them in time on two processors that other tests use as well.
 const HELD: usize = 6_000;
@@ -21,14 +23,7 @@ const PER_SECOND: usize = if cfg!(debug_assertions) { HELD / 12 } else { 10 * HE
 const AT_ONCE: usize = 500;
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(600), future).await.expect("in time")
-    })
+    run_on(2, Duration::from_secs(600), future)
 }
 
 /// Holds many locks on three nodes, does something to the first, and waits for longer than a lease:

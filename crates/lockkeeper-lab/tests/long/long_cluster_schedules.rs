@@ -14,7 +14,8 @@ use lockkeeper::{Locks, Mode};
 use lockkeeper_lab::conformance::Helper;
 use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 
-const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+use crate::common::{HELPER, run_on};
+
 const PATIENCE: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(60);
 const RUNS: usize = 10;
@@ -22,14 +23,7 @@ const RUNS: usize = 10;
 const TOGETHER: usize = 2;
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(180), future).await.expect("in time")
-    })
+    run_on(1, Duration::from_secs(180), future)
 }
 
 /// Whether two processes hold one lock at once.

@@ -8,18 +8,12 @@ use lockkeeper_testkit::postgres::server::PostgresServer;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::common::runtime;
+
 /// What a connection to the tables does, and how long the server needs for it.
 const COST: &str = "SELECT coalesce(sum(calls), 0), \
                     coalesce(round(sum(total_exec_time))::bigint, 0) \
                     FROM pg_stat_statements WHERE query LIKE '%lockkeeper_%'";
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime")
-}
 
 /// Waits until a question to the server has this answer.
 async fn until(server: &PostgresServer, asked: &str, answer: &str) {
@@ -109,7 +103,7 @@ fn a_hand_off_in_a_line_of_300_processes_is_as_many_statements_as_in_a_short_one
         ["max_connections=400", "fsync=off", "shared_preload_libraries=pg_stat_statements"];
     let server = PostgresServer::start_with(&settings);
     server.sql("CREATE EXTENSION pg_stat_statements");
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let (few, few_ms) = a_hand_off_costs(&server, FEW).await;
         let (many, many_ms) = a_hand_off_costs(&server, 300).await;
         println!(
@@ -126,7 +120,7 @@ fn p6_a_standby_without_the_last_commits_can_give_two_and_tokens_rise() {
     let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), standby.port());
     let url = primary.url().replace(&format!("127.0.0.1:{}", primary.port()), &hosts);
     let url = format!("{url}?ttl=30s&connect_timeout=1s");
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let first = Locks::open(&url).await.expect("the primary can be used");
         let breaks = first.describe().breaks.join("; ");
         assert!(breaks.contains("no commit waits for one"), "it is said before: {breaks}");

@@ -8,21 +8,14 @@ use lockkeeper::{Locks, Mode};
 use lockkeeper_lab::conformance::Helper;
 use lockkeeper_testkit::redis::server::RedisServer;
 
-const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
-const RECORD: &str = "lockkeeper:{lock:a}";
+use crate::common::{HELPER, runtime};
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime")
-}
+const RECORD: &str = "lockkeeper:{lock:a}";
 
 #[test]
 fn a_lock_held_for_45_s_never_has_less_than_19_s_left_and_is_put_back_to_30_s_about_every_10_s() {
     let server = RedisServer::start();
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let locks = Locks::open(&server.url()).await.expect("the server can be used");
         let guard = locks.mutex("a").lock().await.expect("it is free");
         let (began, mut before, mut renewed) = (Instant::now(), i64::MAX, Vec::new());
@@ -53,7 +46,7 @@ fn a_lock_held_for_45_s_never_has_less_than_19_s_left_and_is_put_back_to_30_s_ab
 #[test]
 fn the_lock_of_a_killed_holder_is_free_within_31_s() {
     let server = RedisServer::start();
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let there = Helper::start(Path::new(HELPER), &server.url()).await;
         let locks = Locks::open(&server.url()).await.expect("the server can be used");
         there.lock(Mode::Exclusive, "a", Duration::from_secs(5)).await.expect("it is free");
@@ -72,7 +65,7 @@ fn the_lock_of_a_killed_holder_is_free_within_31_s() {
 /// Lets processes of two tasks each compete for one name; answers how many turns each had, and what
 /// part of all in percent.
 fn compete(url: &str, processes: u32, time: Duration) -> Vec<(u64, f64)> {
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let mut helpers = Vec::new();
         for _ in 0..processes {
             helpers.push(Helper::start(Path::new(HELPER), url).await);

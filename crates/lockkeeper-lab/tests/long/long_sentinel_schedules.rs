@@ -11,7 +11,8 @@ use lockkeeper_lab::conformance::Helper;
 use lockkeeper_testkit::proxy::{Proxy, Way};
 use lockkeeper_testkit::sentinel::server::{Deployment, SERVICE, Setup};
 
-const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+use crate::common::{HELPER, run_on};
+
 const PATIENCE: Duration = Duration::from_secs(30);
 const RUNS: usize = 10;
 /// How many deployments run at a time.
@@ -31,14 +32,7 @@ impl Lacks {
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(120), future).await.expect("in time")
-    })
+    run_on(1, Duration::from_secs(120), future)
 }
 
 /// Whether two processes hold one lock at once.

@@ -7,6 +7,8 @@
     reason = "a test fails by panicking; clippy knows that only of functions marked as tests"
 )]
 
+#[path = "../common/mod.rs"]
+mod common;
 #[path = "../subjects/mod.rs"]
 mod subjects;
 

@@ -10,48 +10,11 @@ use super::super::{Flaw, Plan};
 use super::{Process, Sent, Task, seconds, ticks};
 
 impl Process {
-    pub fn ask(
-        &mut self,
-        now: u64,
-        me: u8,
-        task: usize,
-        plan: Plan,
-        flaw: Option<Flaw>,
-        out: &mut Sent,
-    ) {
+    /// A task waits from now on, with a claim of its own that waits for as long as it takes.
+    fn drawn(&mut self, me: u8, task: usize, mode: Mode) -> Ask {
         let seq = self.line.draw_seq();
         self.tasks[task] = Task::Waits(seq);
         self.drawn += 1;
-        let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
-        let shape = Shape {
-            mode: plan.mode,
-            ttl: seconds(TTL),
-            renew: true,
-            margin: None,
-            lock_delay: Duration::ZERO,
-            own_value: false,
-            through: Through::Mutex,
-        };
-        let ask = Ask {
-            seq,
-            id,
-            shape,
-            try_only: plan.trying,
-            sent_elsewhere: false,
-            give_up: plan.patience.map(|p| ticks(now + p)),
-            patient: plan.patience.is_some() && !plan.trying,
-        };
-        self.step(now, Event::Ask(ask), flaw, out);
-    }
-
-    /// Stands for one name of several, which are asked for in one message; answers its claim, and
-    /// until when that may arrive.
-    pub fn reserve(&mut self, now: u64, me: u8, task: usize, out: &mut Sent) -> (ClaimId, u64) {
-        let seq = self.line.draw_seq();
-        self.tasks[task] = Task::Waits(seq);
-        self.drawn += 1;
-        let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
-        let mode = Mode::Exclusive;
         let shape = Shape {
             mode,
             ttl: seconds(TTL),
@@ -61,15 +24,41 @@ impl Process {
             own_value: false,
             through: Through::Mutex,
         };
-        let ask = Ask {
+        Ask {
             seq,
-            id,
+            id: ClaimId(u128::from(me) * 100 + u128::from(self.drawn)),
             shape,
-            try_only: true,
-            sent_elsewhere: true,
+            try_only: false,
+            sent_elsewhere: false,
             give_up: None,
             patient: false,
+        }
+    }
+
+    pub fn ask(
+        &mut self,
+        now: u64,
+        me: u8,
+        task: usize,
+        plan: Plan,
+        flaw: Option<Flaw>,
+        out: &mut Sent,
+    ) {
+        let ask = Ask {
+            try_only: plan.trying,
+            give_up: plan.patience.map(|p| ticks(now + p)),
+            patient: plan.patience.is_some() && !plan.trying,
+            ..self.drawn(me, task, plan.mode)
         };
+        self.step(now, Event::Ask(ask), flaw, out);
+    }
+
+    /// Stands for one name of several, which are asked for in one message; answers its claim, and
+    /// until when that may arrive.
+    pub fn reserve(&mut self, now: u64, me: u8, task: usize, out: &mut Sent) -> (ClaimId, u64) {
+        let one_of_several = self.drawn(me, task, Mode::Exclusive);
+        let (id, ask) =
+            (one_of_several.id, Ask { try_only: true, sent_elsewhere: true, ..one_of_several });
         self.step(now, Event::Ask(ask), None, out);
         (id, self.may_arrive_until(now, id))
     }

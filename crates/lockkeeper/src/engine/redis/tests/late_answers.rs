@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::super::options::{Layout, RedissonLock};
+use super::super::options::{Layout, RedisOptions, RedissonLock};
 use super::interop::{plain, redisson, woken};
 use super::proxy::{Proxy, Way};
 use super::server::RedisServer;
 use super::support::{Process, options, until};
 use crate::engine::{Attempt, End, Event, Line, Standing};
 use crate::protocol::line::AskAt;
-use crate::words::claim::Mode;
+use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
 use crate::words::name::Kind;
 
@@ -35,16 +35,21 @@ fn r2_asking_about_a_lost_hold_never_takes_the_lock_anew() {
     }
 }
 
+/// One process has a lock, another one waits for it, and nobody asks about that but the test.
+fn one_behind_the_other(options: RedisOptions) -> ([Process; 2], [Claim; 2]) {
+    let (other, process) = (Process::with(options.clone()), Process::with(options));
+    let (held, _) = other.take("a", Mode::Exclusive);
+    let claim = process.exclusive("a");
+    let stands = process.wait(process.engine.attempt(&claim, Line::Join));
+    assert!(matches!(stands, Attempt::InLine(_)), "{stands:?}");
+    ([other, process], [held, claim])
+}
+
 #[test]
 fn r4_a_busy_that_is_read_behind_a_newer_grant_changes_nothing() {
     let server = RedisServer::start();
     for options in [plain(&server), redisson(&server, RedissonLock::Plain)] {
-        let (other, process) = (Process::with(options.clone()), Process::with(options));
-        let (held, _) = other.take("a", Mode::Exclusive);
-        let claim = process.exclusive("a");
-        // Nobody asks about it but this test.
-        let stands = process.wait(process.engine.attempt(&claim, Line::Join));
-        assert!(matches!(stands, Attempt::InLine(_)), "{stands:?}");
+        let ([other, process], [held, claim]) = one_behind_the_other(options);
         let older = process.engine.recheck(&[claim.id]);
         // On one connection it is carried out before this look is answered.
         process.look(Kind::Lock, "a");
@@ -62,12 +67,7 @@ fn r4_a_busy_that_is_read_behind_a_newer_grant_changes_nothing() {
 fn r10_a_wake_up_that_the_older_of_two_answers_tells_of_is_not_put_off_by_the_newer() {
     let server = RedisServer::start();
     for options in [plain(&server), redisson(&server, RedissonLock::Plain)] {
-        let (other, process) = (Process::with(options.clone()), Process::with(options));
-        let (held, _) = other.take("a", Mode::Exclusive);
-        let claim = process.exclusive("a");
-        // Nobody asks about it but this test.
-        let stands = process.wait(process.engine.attempt(&claim, Line::Join));
-        assert!(matches!(stands, Attempt::InLine(_)), "{stands:?}");
+        let ([other, process], [held, claim]) = one_behind_the_other(options);
         // At its time, and the net beside it.
         let answers = [0, 1].map(|_| process.engine.recheck(&[claim.id]));
         // On one connection both are carried out before this look is answered.

@@ -26,6 +26,14 @@ impl Told {
     fn tell(&self, port: Option<u16>) {
         self.0.send_replace(port);
     }
+
+    /// Who asks is told from now on, and nobody else.
+    fn moves_silently(&self, port: u16) {
+        self.0.send_if_modified(|told| {
+            *told = Some(port);
+            false
+        });
+    }
 }
 
 fn address(port: u16) -> Address {
@@ -126,12 +134,9 @@ fn a_server_that_became_a_replica_is_left_and_what_it_refused_is_asked_of_the_ne
     let told = Told::new(Some(first.port()));
     let process = Process::with(options_of(&told));
     process.take("a", Mode::Exclusive);
-    // Nobody is told, and no connection ends by itself.
+    // No connection ends by itself.
     first.command(&["REPLICAOF", "127.0.0.1", &second.port().to_string()]);
-    told.0.send_if_modified(|port| {
-        *port = Some(second.port());
-        false
-    });
+    told.moves_silently(second.port());
     granted(process.attempt(&process.exclusive("b")));
     assert_eq!(second.command(&["EXISTS", "lockkeeper:{lock:b}"]), ["1"]);
 }
@@ -143,10 +148,7 @@ fn what_a_replica_refused_before_does_not_end_the_connection_to_the_server_after
     let process = Process::with(options_of(&told));
     process.take("a", Mode::Exclusive);
     first.command(&["REPLICAOF", "127.0.0.1", &second.port().to_string()]);
-    told.0.send_if_modified(|port| {
-        *port = Some(second.port());
-        false
-    });
+    told.moves_silently(second.port());
     first.command(&["CONFIG", "RESETSTAT"]);
     // Both are refused before anybody looks at an answer.
     let asked = ["b", "c"].map(|name| process.exclusive(name));

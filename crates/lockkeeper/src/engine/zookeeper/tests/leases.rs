@@ -3,14 +3,11 @@
 use lockkeeper_testkit::zookeeper::proxy::op;
 
 use super::faults::{end_session, tells_that_it_ended};
+use super::gates::{no_ghost_is_left, permit};
 use super::*;
 use crate::ErrorKind;
 
 const SHARED: &str = "layout=kazoo&semaphore=shared";
-
-fn permit(limit: u16) -> Claim {
-    claim_in(Kind::Semaphore, "x", Mode::Permits { count: 1, limit })
-}
 
 /// How many permits are out, and how many stand at the gate.
 async fn counts(client: &Client) -> (usize, usize) {
@@ -114,20 +111,8 @@ fn another_limit_is_refused_and_a_resize_lets_one_in_that_waits() {
 
 #[test]
 fn z2_a_lost_reply_leaves_no_permit_that_nobody_has() {
-    run(async {
-        let place = Place::new().await;
-        for lost in [op::MULTI, op::CREATE, op::DELETE, op::LIST, op::GET_DATA] {
-            let (proxy, one) = place.client_behind_a_proxy(SHARED).await;
-            let (warm, a) = (permit(2), permit(2));
-            one.lock(&warm).await;
-            proxy.lose_reply_to(lost);
-            one.lock(&a).await;
-            assert!(matches!(one.release(&a).await, End::Freed));
-            until("the reply was lost", || async { proxy.has_struck() }).await;
-            until("one permit, and no ghost", || async { counts(&one).await == (1, 0) }).await;
-            one.release(&warm).await;
-        }
-    });
+    let lost = [op::MULTI, op::CREATE, op::DELETE, op::LIST, op::GET_DATA];
+    run(no_ghost_is_left(SHARED, &lost, counts));
 }
 
 #[test]
