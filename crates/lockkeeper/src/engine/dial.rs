@@ -143,6 +143,7 @@ pub(super) mod names {
     }
 }
 
+#[cfg(test)]
 // In front of a server of each kind.
-#[cfg(all(test, feature = "redis", feature = "zookeeper", feature = "postgres"))]
+#[cfg(all(feature = "redis", feature = "zookeeper", feature = "postgres"))]
 mod tests;

@@ -12,6 +12,10 @@ use crate::words::error::ErrorKind;
 use crate::words::id::ClaimId;
 use crate::words::name::{Kind, Name};
 
+fn two_of(server: &RedisServer, lock: RedissonLock) -> (Process, Process) {
+    (Process::with(redisson(server, lock)), Process::with(redisson(server, lock)))
+}
+
 #[test]
 fn permits_that_are_out_stay_out_when_their_counter_is_gone() {
     let server = RedisServer::start();
@@ -86,10 +90,7 @@ fn rfencedlock_counts_once_a_claim() {
 #[test]
 fn rfairlock_keeps_its_order_and_skips_the_dead() {
     let server = RedisServer::start();
-    let (one, two) = (
-        Process::with(redisson(&server, RedissonLock::Fair)),
-        Process::with(redisson(&server, RedissonLock::Fair)),
-    );
+    let (one, two) = two_of(&server, RedissonLock::Fair);
     let (held, _) = one.take("q", Mode::Exclusive);
     let first = two.queue("q", Mode::Exclusive);
     let second = one.queue("q", Mode::Exclusive);
@@ -202,10 +203,7 @@ fn a_release_by_a_user_that_may_not_publish_is_done_and_told_so() {
 #[test]
 fn a_forced_release_of_an_rfairlock_wakes_the_head_of_its_line() {
     let server = RedisServer::start();
-    let (one, two) = (
-        Process::with(redisson(&server, RedissonLock::Fair)),
-        Process::with(redisson(&server, RedissonLock::Fair)),
-    );
+    let (one, two) = two_of(&server, RedissonLock::Fair);
     two.by_word_alone();
     one.take("q", Mode::Exclusive);
     let waiting = two.queue("q", Mode::Exclusive);
@@ -217,10 +215,7 @@ fn a_forced_release_of_an_rfairlock_wakes_the_head_of_its_line() {
 #[test]
 fn rreadwritelock_shares_and_excludes_and_leaves_an_rlock_alone() {
     let server = RedisServer::start();
-    let (one, two) = (
-        Process::with(redisson(&server, RedissonLock::ReadWrite)),
-        Process::with(redisson(&server, RedissonLock::ReadWrite)),
-    );
+    let (one, two) = two_of(&server, RedissonLock::ReadWrite);
     let (first, _) = one.take("c", Mode::Shared);
     let (second, _) = two.take("c", Mode::Shared);
     assert_eq!(server.command(&["HGET", "c", "mode"]), ["read"]);
@@ -249,10 +244,7 @@ fn rreadwritelock_shares_and_excludes_and_leaves_an_rlock_alone() {
 #[test]
 fn rpermitexpirablesemaphore_gives_and_takes_back() {
     let server = RedisServer::start();
-    let (one, two) = (
-        Process::with(redisson(&server, RedissonLock::Plain)),
-        Process::with(redisson(&server, RedissonLock::Plain)),
-    );
+    let (one, two) = two_of(&server, RedissonLock::Plain);
     let permits = |count| Mode::Permits { count, limit: 4 };
     let (three, _) = one.take("s", permits(3));
     assert_eq!(
