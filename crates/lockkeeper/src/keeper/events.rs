@@ -288,7 +288,10 @@ impl Keeper {
             Event::Hindered { claim, since, why } => {
                 let entry =
                     |maps: &mut Maps| maps.waiting.get(claim).map(|(entry, _)| entry.clone());
-                if let Some(entry) = self.claims.with(entry).and_then(|entry| entry.upgrade()) {
+                // One that is being left, or was asked for together with others, is in no map.
+                let others = || self.all_entries().into_iter().find(|e| e.knows(*claim));
+                let entry = self.claims.with(entry).and_then(|entry| entry.upgrade());
+                if let Some(entry) = entry.or_else(others) {
                     entry.hindered(*claim, *since, why);
                 }
             }

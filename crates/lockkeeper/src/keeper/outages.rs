@@ -11,6 +11,7 @@ use super::Keeper;
 use super::driver::Due;
 use super::entry::answers::unanswered;
 use super::entry::{Entry, Outcome, State};
+use super::events::Maps;
 use crate::engine::ErrorKind;
 use crate::observe::Seen;
 use crate::protocol::line::Event;
@@ -112,11 +113,11 @@ impl Outages {
 }
 
 impl Keeper {
-    /// A question about this claim, sent at `since`, was not answered, or was `hindered`.
-    fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error, hindered: bool) {
+    /// A question about this claim, sent at `since`, was not answered.
+    fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
         let began = self.claims.with(|maps| {
             let entry = maps.waiting.get(&claim).map(|(entry, _)| entry);
-            entry.is_some_and(|entry| maps.outages.note(claim, entry, since, Some(why), hindered))
+            entry.is_some_and(|entry| maps.outages.note(claim, entry, since, Some(why), false))
         });
         if began {
             self.look_at_outages(self.clock.now());
@@ -300,7 +301,7 @@ impl State {
         why: &Error,
     ) {
         if since >= self.answered {
-            keeper.unanswered(claim, since, why, false);
+            keeper.unanswered(claim, since, why);
         }
     }
 }
@@ -316,10 +317,16 @@ impl Entry {
     /// A question about this claim was answered with what is in the way, and is asked again:
     /// whoever gives up is told why, and nobody's patience with a silent engine ends.
     pub(super) fn hindered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
-        if let Some(state) = self.lock().state.as_deref()
-            && since >= state.answered
-        {
-            self.keeper.unanswered(claim, since, why, true);
+        let locked = self.lock();
+        let Some(state) = locked.state.as_deref() else { return };
+        // It may have been answered before this was read.
+        if since < state.answered || !state.line.asks(claim) {
+            return;
+        }
+        let entry = Arc::downgrade(self);
+        let note = |maps: &mut Maps| maps.outages.note(claim, &entry, since, Some(why), true);
+        if self.keeper.claims.with(note) {
+            self.keeper.look_at_outages(self.keeper.clock.now());
         }
     }
 

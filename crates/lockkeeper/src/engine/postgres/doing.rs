@@ -14,7 +14,7 @@ use crate::engine::sql::ask::Reply;
 use crate::engine::sql::claims::{Claims, Leaving, Request, Verdict};
 use crate::engine::sql::line::{LIVES, Seen, Stop, Work};
 use crate::engine::sql::record::Us;
-use crate::engine::{Attempt, Claim, End, Event, Line};
+use crate::engine::{Attempt, Claim, End, Line};
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::ClaimId;
@@ -56,6 +56,8 @@ struct At<'a> {
     kind: Kind,
     name: &'a Name,
     me: Option<ClaimId>,
+    /// Who is told what is in the way.
+    waits: Option<ClaimId>,
     not_after: Us,
     patience: Duration,
     /// It may be under a holder's transaction, which is looked for before the lock passes.
@@ -136,7 +138,7 @@ impl Opened {
                 if kept {
                     if last.is_none() {
                         let why = refused(&self.link.options.at(), at.name);
-                        self.hindered(at.me, began, &why);
+                        self.link.hindered(at.waits, began, &why);
                     }
                     // It would wait, and everything behind it.
                     if self.now().since(began) > self.link.options.request_timeout {
@@ -181,7 +183,7 @@ impl Opened {
                 Ok(Written::Not(_)) if joins.is_some() => conflicts = 0,
                 Ok(Written::Not(_)) => conflicts += 1,
                 Err(broken) if broken.repeat => {
-                    self.hindered(at.me, began, &broken);
+                    self.link.hindered(at.waits, began, &broken);
                     if broken.waited && is_plain(at.kind) {
                         kept = self.is_kept(&store, at.kind, at.name).await?;
                     }
@@ -199,14 +201,6 @@ impl Opened {
             let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
             Broken { repeat: true, ..Broken::unsent(error.name(at.name)) }
         }))
-    }
-
-    /// Somebody's transaction stands on the row: whoever gives up before that ends is told.
-    fn hindered(&self, id: Option<ClaimId>, since: Ticks, broken: &Broken) {
-        if let Some(claim) = id.filter(|_| broken.waited) {
-            let why = broken.error.clone();
-            self.link.context.events.send(Event::Hindered { claim, since, why });
-        }
     }
 
     /// Follows a claim's request to its answer.
@@ -253,7 +247,7 @@ impl Opened {
                 }
                 Ok(None) => {}
                 Err(broken) if broken.repeat => {
-                    self.hindered(Some(id), before, &broken);
+                    self.link.hindered(Some(id), before, &broken);
                     if broken.waited {
                         self.is_kept(&store, kind, name).await?;
                     }
@@ -264,7 +258,16 @@ impl Opened {
         }
         let stated = place.hold.is_some_and(|hold| self.claims().is_stated(hold));
         let joins = asked.line == Line::Join && !*stood;
-        let at = At { kind, name, me: Some(id), not_after: *not_after, patience, stated, joins };
+        let at = At {
+            kind,
+            name,
+            me: Some(id),
+            waits: Some(id),
+            not_after: *not_after,
+            patience,
+            stated,
+            joins,
+        };
         let decide = |work: &mut Work| match place.hold {
             Some(_) => work.convert(asked),
             None => work.stand(asked),
@@ -352,6 +355,7 @@ impl Opened {
                     kind,
                     name: &name,
                     me: Some(id),
+                    waits: again.map(|again| again.id),
                     not_after: Us::MAX,
                     patience,
                     stated,
@@ -383,6 +387,7 @@ impl Opened {
                     kind,
                     name: &name,
                     me: Some(id),
+                    waits: Some(id),
                     not_after: Us::MAX,
                     patience,
                     stated: false,
@@ -428,8 +433,9 @@ impl Opened {
         name: &Name,
     ) -> Result<(Vec<Option<u64>>, Ticks)> {
         let patience = self.link.options.request_timeout;
+        let (me, waits, not_after) = (None, None, Us::MAX);
         let (stated, joins) = (false, false);
-        let at = At { kind, name, me: None, not_after: Us::MAX, patience, stated, joins };
+        let at = At { kind, name, me, waits, not_after, patience, stated, joins };
         let renew = |work: &mut Work| Ok(ids.iter().map(|id| work.renew(*id)).collect());
         match self.step(at, renew, || true).await {
             Ok(Some(done)) => Ok((done.value, done.before)),
@@ -447,8 +453,9 @@ impl Opened {
     ) -> Result<T> {
         let patience = self.link.options.connect_timeout;
         // Forced release: whose transaction may be there nobody here knows.
+        let (me, waits, not_after) = (None, None, Us::MAX);
         let (stated, joins) = (true, false);
-        let at = At { kind, name, me: None, not_after: Us::MAX, patience, stated, joins };
+        let at = At { kind, name, me, waits, not_after, patience, stated, joins };
         match self.step(at, decide, || true).await {
             Ok(Some(done)) => Ok(done.value),
             Ok(None) => Err(late()),

@@ -8,13 +8,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::conn::Ready;
-use super::errors;
+use super::errors::{self, Broken};
 use super::options::{Address, PostgresOptions};
 use super::store::Store;
 use super::wire::{dial, drive};
 use crate::engine::either::either;
 use crate::engine::{BoxFuture, Context, Event};
+use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
 
 /// How long is waited before the next dial: at first, and at last.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
@@ -64,6 +66,15 @@ impl<S: Ready> Link<S> {
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody's transaction stands on the row: whoever gives up on this claim, asked for at
+    /// `since`, before that ends is told.
+    pub(super) fn hindered(&self, claim: Option<ClaimId>, since: Ticks, broken: &Broken) {
+        if let Some(claim) = claim.filter(|_| broken.waited) {
+            let why = broken.error.clone();
+            self.context.events.send(Event::Hindered { claim, since, why });
+        }
     }
 
     /// What the server said about itself when it was last connected.

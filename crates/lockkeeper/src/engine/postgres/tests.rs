@@ -4,6 +4,7 @@ mod at_exit;
 mod costs;
 mod faults;
 mod forget;
+mod hindered;
 mod kept;
 mod pooled;
 pub(super) mod refusals;

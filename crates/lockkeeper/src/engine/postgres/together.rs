@@ -106,6 +106,12 @@ impl Opened {
                 }
                 replies.push(reply);
                 let lapsed = work.has_lapsed();
+                // Somebody stood on a row until it was too late: that is the reason.
+                if seen.now > not_after
+                    && let Some(broken) = last
+                {
+                    return Err(broken);
+                }
                 if let Some(plan) = work.plan() {
                     let may_be = is_plain(kind) && plan.passes(&seen) && lapsed;
                     if (may_be || self.was_kept(kind, name))
@@ -131,11 +137,16 @@ impl Opened {
             }
             match store.together(&plans, not_after).await {
                 Ok(Written::Done | Written::First(_)) => return Ok((before, replies)),
+                Ok(Written::Not(now)) if now > not_after && last.is_some() => break,
                 Ok(Written::Not(now)) if now > not_after => {
                     return Ok((before, vec![Reply::Late; requests.len()]));
                 }
                 Ok(Written::Not(_)) => {}
                 Err(broken) if broken.repeat => {
+                    for request in requests {
+                        let claim = Some(request.asked.place.claim);
+                        self.link.hindered(claim, began, &broken);
+                    }
                     for (kind, name, _) in plans.iter().filter(|_| broken.waited) {
                         self.is_kept(&store, *kind, name).await?;
                     }

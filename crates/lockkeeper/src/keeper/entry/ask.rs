@@ -228,9 +228,6 @@ impl Entry {
         };
         state.waiting.insert(seq, Waiting::of(request, now));
         let claim = self.claim(&locked, &ask);
-        if let Some(state) = locked.state.as_deref_mut() {
-            state.asked = now;
-        }
         self.step(&mut locked, now, Event::Ask(ask));
         Some((seq, claim))
     }

@@ -149,6 +149,31 @@ async fn what_is_in_the_way_is_a_reason_and_ends_no_patience_with_an_engine_that
 }
 
 #[tokio::test]
+async fn who_waits_behind_several_names_is_told_what_is_in_the_way_of_them() {
+    let stub = Stub::default();
+    let (_answers, told) = oneshot::channel();
+    (*of(&stub.together), *of(&stub.together_later)) = (Some(Vec::new()), Some(told));
+    let (locks, stub, clock) = open(stub).await;
+    let mut several =
+        Box::pin(locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).into_future());
+    assert!(futures_poll(several.as_mut()).is_none());
+    let a = locks.mutex("a");
+    let mut behind = Box::pin(a.lock().timeout(Duration::from_secs(6)).into_future());
+    assert!(futures_poll(behind.as_mut()).is_none());
+    let entries = locks.keeper.all_entries();
+    let entry = entries.iter().find(|entry| entry.name.as_str() == "a").unwrap();
+    let claim = entry.lock().state.as_deref().and_then(|state| state.line.claim()).unwrap();
+    let why = Error::new(ErrorKind::Refused, "somebody stands on it");
+    let hindered = Event::Hindered { claim, since: clock.now(), why };
+    stub.context.get().unwrap().events.send(hindered);
+    until("that is known", || locks.keeper.claims.any_silent()).await;
+    clock.advance(Duration::from_secs(6));
+    let error = soon("its time is over", behind).await.map(drop).unwrap_err();
+    let says = "the engine has refused it for 6s: somebody stands on it";
+    assert!(error.kind() == ErrorKind::TimedOut && error.message().contains(says), "{error}");
+}
+
+#[tokio::test]
 async fn a_place_is_kept_through_any_number_of_questions_without_an_answer() {
     let stub = Stub::default();
     of(&stub.attempts).push_back(in_line());
@@ -221,9 +246,8 @@ async fn a_silence_and_its_end_are_logged() {
     // Told by this thread, whose log hears it.
     locks.keeper.tell_outages(clock.now().plus(Duration::from_secs(10)));
     let said = log.take();
-    let warned = |line: &String| {
-        line.contains("no answer") && line.contains("stock") && line.contains("silent_for=10s")
-    };
+    let words = ["no answer", "engine=\"stub\"", "stock", "silent_for=10s", "why=\""];
+    let warned = |line: &String| words.iter().all(|word| line.contains(word));
     assert!(said.iter().any(warned), "{said:?}");
     stub.context
         .get()

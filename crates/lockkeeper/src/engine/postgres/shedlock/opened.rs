@@ -160,6 +160,7 @@ impl Opened {
         patience: Duration,
     ) -> Result<(Ticks, Us, Reply), Broken> {
         let mut last = None;
+        let began = self.now();
         for round in 0..CONFLICTS_MAX {
             let store = self.link.store(patience).await.map_err(Broken::unsent)?;
             self.still_wanted(id)?;
@@ -167,11 +168,11 @@ impl Opened {
             let asked = match store.acquire(request).await {
                 Ok(asked) => asked,
                 Err(broken) if broken.repeat => {
-                    if broken.waited {
-                        let (claim, since, why) = (id, before, broken.error.clone());
-                        self.link.context.events.send(Event::Hindered { claim, since, why });
-                    }
+                    self.link.hindered(Some(id), began, &broken);
                     last = Some(broken);
+                    if self.now().since(began) > self.link.options.request_timeout {
+                        break;
+                    }
                     sleep(jitter(round)).await;
                     continue;
                 }
@@ -192,7 +193,10 @@ impl Opened {
                     match store.insert(request).await {
                         Ok(Some(now)) => return Ok((before, now, Reply::Granted(None))),
                         Ok(None) => {}
-                        Err(broken) if broken.repeat => last = Some(broken),
+                        Err(broken) if broken.repeat => {
+                            self.link.hindered(Some(id), began, &broken);
+                            last = Some(broken);
+                        }
                         Err(broken) => return Err(broken),
                     }
                 }

@@ -1,0 +1,112 @@
+//! Who waits for a row on which somebody's transaction stands is told that (W1).
+
+use std::time::Duration;
+
+use lockkeeper_testkit::postgres::server::PostgresServer;
+
+use super::statements::Db;
+use super::{claim, open};
+use crate::engine::redis::tests::support::{Process, granted};
+use crate::engine::{Attempt, End, Event};
+use crate::words::claim::Claim;
+use crate::words::error::{Error, ErrorKind};
+use crate::words::id::ClaimId;
+
+fn process_with(server: &PostgresServer, options: &str) -> Process {
+    open(&format!("{}?{options}", server.url())).unwrap()
+}
+
+fn is_said(why: &Error) -> bool {
+    why.kind() == ErrorKind::Refused && why.message().contains("somebody's transaction stands on")
+}
+
+/// What is told of a claim before its request ends.
+fn is_told(process: &Process, id: ClaimId) {
+    let told = process.event("what is in the way", |event| match event {
+        Event::Hindered { claim, why, .. } if *claim == id => Some(why.clone()),
+        _ => None,
+    });
+    assert!(is_said(&told), "{told}");
+}
+
+fn take_and_free(process: &Process, name: &str) {
+    let first = claim(process, name);
+    granted(process.attempt(&first));
+    assert!(matches!(process.release(first.id), End::Freed));
+}
+
+#[test]
+fn each_of_several_names_is_told_of_a_transaction_on_one_of_them() {
+    let server = PostgresServer::start();
+    let one = process_with(&server, "request_timeout=4s");
+    take_and_free(&one, "a");
+    take_and_free(&one, "b");
+    let db = Db::of(&server.url());
+    db.run("BEGIN; SELECT FROM lockkeeper_locks WHERE name = 'b' FOR UPDATE");
+    let claims = ["a", "b"].map(|name| claim(&one, name));
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| one.wait(one.engine.attempt_all(&claims)));
+        for claim in &claims {
+            is_told(&one, claim.id);
+        }
+        for attempt in asked.join().unwrap() {
+            let Attempt::Failed(why) = attempt else { panic!("{attempt:?}") };
+            assert!(is_said(&why), "{why}");
+        }
+    });
+}
+
+#[test]
+fn several_names_that_were_hindered_until_too_late_are_refused_with_that() {
+    let server = PostgresServer::start();
+    let one = process_with(&server, "request_timeout=4s");
+    take_and_free(&one, "a");
+    take_and_free(&one, "b");
+    let db = Db::of(&server.url());
+    db.run("BEGIN; SELECT FROM lockkeeper_locks WHERE name = 'b' FOR UPDATE");
+    // A row is waited for a quarter of the request's time.
+    let give_up = Some(one.now().plus(Duration::from_millis(500)));
+    let claims = ["a", "b"].map(|name| Claim { give_up, ..claim(&one, name) });
+    for attempt in one.wait(one.engine.attempt_all(&claims)) {
+        let Attempt::Failed(why) = attempt else { panic!("{attempt:?}") };
+        assert!(is_said(&why), "{why}");
+    }
+}
+
+#[test]
+fn a_claim_that_came_with_a_release_is_told_of_a_transaction_on_the_row() {
+    let server = PostgresServer::start();
+    let one = process_with(&server, "request_timeout=4s");
+    let (held, next) = (claim(&one, "a"), claim(&one, "a"));
+    granted(one.attempt(&held));
+    let db = Db::of(&server.url());
+    db.run("BEGIN; SELECT FROM lockkeeper_locks FOR UPDATE");
+    std::thread::scope(|scope| {
+        let released = scope.spawn(|| one.release_again(held.id, &next));
+        is_told(&one, next.id);
+        db.run("COMMIT");
+        released.join().unwrap();
+    });
+}
+
+#[test]
+fn a_shedlock_row_that_somebody_inserts_is_a_reason_as_one_that_somebody_locks_is() {
+    let server = PostgresServer::start();
+    let one = process_with(&server, "layout=shedlock&request_timeout=4s");
+    take_and_free(&one, "there");
+    let db = Db::of(&server.url());
+    db.run(
+        "BEGIN; SELECT FROM shedlock FOR UPDATE; \
+         INSERT INTO shedlock VALUES ('new', now(), now(), 'spring')",
+    );
+    for name in ["there", "new"] {
+        let waits = claim(&one, name);
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| one.attempt(&waits));
+            is_told(&one, waits.id);
+            let attempt = asked.join().unwrap();
+            let Attempt::Failed(why) = attempt else { panic!("{attempt:?}") };
+            assert!(is_said(&why), "{why}");
+        });
+    }
+}
