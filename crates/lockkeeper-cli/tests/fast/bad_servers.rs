@@ -74,6 +74,24 @@ fn w1_a_wait_that_ends_while_the_first_connection_is_tried_gives_the_last_reason
 }
 
 #[test]
+fn a_try_ends_with_the_reason_as_soon_as_every_server_has_refused_the_connection() {
+    // Nobody listens there; whoever waited for a server would wait for longer than this test may.
+    let (one, three) = ("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3");
+    for url in [
+        format!("zk://{one}"),
+        format!("zk://{three}"),
+        format!("redis://{one}"),
+        format!("redlock://{three}"),
+        format!("redis+sentinel://{three}/shop"),
+        format!("redis+cluster://{three}"),
+        format!("postgres://app@{one}/shop"),
+    ] {
+        let url = format!("{url}?connect_timeout=30m");
+        refused(&url, "a", 69, &["Connection refused"]);
+    }
+}
+
+#[test]
 fn w2_a_redis_server_behind_a_zookeeper_url_is_named_with_the_url_to_use() {
     let server = RedisServer::start();
     let (at, place) = (format!("127.0.0.1:{}", server.port()), Place::new());

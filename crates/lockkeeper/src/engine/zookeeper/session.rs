@@ -1,7 +1,7 @@
 //! The session's driver: it connects, hands over what comes in, sends what goes out, and connects
 //! again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use super::options::Options;
 use super::proto::{Code, Reply, Request, SessionKey};
 use super::state::{Fault, State, Ticket};
 use super::timeouts::Patience;
-use super::wire::{Dialled, Link, Timer, dial, poll_write};
+use super::wire::{Dialled, Link, NotTaken, Timer, dial, poll_write};
 use crate::engine::password::{AGAIN, EARLY, Login};
 use crate::engine::stream::{Reader, Writer};
 use crate::engine::{Event, EventSink, Inlet};
@@ -184,8 +184,8 @@ impl Shared {
     }
 }
 
-/// Runs until the engine is closed, or the ensemble refuses us for good. `ready` hears how the
-/// first connection went.
+/// Runs until the engine is closed, or the ensemble refuses us for good; before the first
+/// connection, until nobody listens anywhere. `ready` hears how the first connection went.
 pub(super) async fn drive(
     shared: Arc<Shared>,
     ready: oneshot::Sender<Result<()>>,
@@ -270,6 +270,8 @@ struct Round {
     owed: Duration,
     /// Who refused our identity when it was tried last, when, and how often in turn.
     refusals: BTreeMap<usize, (Instant, u32)>,
+    /// Where nobody listened when it was tried last.
+    away: BTreeSet<usize>,
 }
 
 impl Round {
@@ -284,6 +286,7 @@ impl Round {
             failures: 0,
             owed: Duration::ZERO,
             refusals: BTreeMap::new(),
+            away: BTreeSet::new(),
         }
     }
 
@@ -367,10 +370,17 @@ async fn connect(
             }
             dial(server, tls, &key, last_zxid, timeout, until, clock).await
         };
-        let failed = match timeout_at(until, dialling).await {
+        let NotTaken { why: failed, is_away } = match timeout_at(until, dialling).await {
             Ok(Ok(dialled)) => return Some((at, login, dialled)),
-            Ok(Err(error)) => error,
-            Err(_) => Error::new(ErrorKind::Unreachable, format!("no answer within {patience:?}")),
+            Ok(Err(not)) => not,
+            Err(_) => {
+                let text = format!("no answer within {patience:?}");
+                Error::new(ErrorKind::Unreachable, text).into()
+            }
+        };
+        match is_away {
+            true => round.away.insert(at),
+            false => round.away.remove(&at),
         };
         let is_over = down_since.is_some_and(|at| shared.clock.now().since(at) > timeout * 2);
         // What was not dialled for what it said is not dialled for this, either.
@@ -404,6 +414,11 @@ async fn connect(
             // While it runs, the others may come to know better.
             if first && let Some(error) = state.refused_by_all() {
                 state.refused = Some(error);
+                return None;
+            }
+            // Nobody listens anywhere: whoever opens the engine knows how long to try again.
+            if first && round.away.len() == shared.options.hosts.len() {
+                state.refused = Some(state.unanswered());
                 return None;
             }
             if first {

@@ -18,7 +18,7 @@ use crate::engine::stream::{Reader, Stream, Writer};
 use crate::engine::tls::{Tls, or_refusal, shake_hands};
 use crate::open::table::scheme_hint;
 use crate::words::clock::{Clock, Ticks};
-use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::error::{Error, ErrorKind};
 
 /// The longest message that is read: a list of some hundred thousand children.
 const FRAME_MAX: usize = 32 << 20;
@@ -43,6 +43,20 @@ pub(super) struct Dialled {
     pub(super) sent: Ticks,
 }
 
+/// A server that did not take us.
+#[derive(Debug)]
+pub(super) struct NotTaken {
+    pub(super) why: Error,
+    /// Nobody listens at its port.
+    pub(super) is_away: bool,
+}
+
+impl From<Error> for NotTaken {
+    fn from(why: Error) -> Self {
+        Self { why, is_away: false }
+    }
+}
+
 /// Connects to one server, which takes the connection by `until`, and hands it the session, or asks
 /// for a new one.
 ///
@@ -56,10 +70,13 @@ pub(super) async fn dial(
     timeout: Duration,
     until: Instant,
     clock: &Clock,
-) -> Result<Dialled> {
+) -> Result<Dialled, NotTaken> {
     let tcp = match connect(&server.0, server.1, until).await {
         Ok(tcp) => tcp,
-        Err(error) => return Err(broken(server, tls, until, error).await),
+        Err(error) => {
+            let is_away = error.kind() == io::ErrorKind::ConnectionRefused;
+            return Err(NotTaken { is_away, why: broken(server, tls, until, error).await });
+        }
     };
     let at = format!("{}:{}", server.0, server.1);
     let stream = match tls {
@@ -113,14 +130,14 @@ pub(super) async fn dial(
     };
     let body = match answered {
         Ok(body) => body,
-        Err(error) => return Err(broken(server, tls, until, error).await),
+        Err(error) => return Err(broken(server, tls, until, error).await.into()),
     };
     if let Some(tls) = tls {
         tls.accepted(&at);
     }
     let answer = Connected::read(&body).map_err(|_| unreachable(garbled()))?;
     if answer.read_only {
-        return Err(Error::new(ErrorKind::Unreachable, READ_ONLY));
+        return Err(Error::new(ErrorKind::Unreachable, READ_ONLY).into());
     }
     Ok(Dialled { link, answer, sent })
 }
@@ -349,6 +366,7 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::error::Result;
 
     fn fill(frames: &mut Frames, bytes: &[u8]) {
         frames.scratch()[..bytes.len()].copy_from_slice(bytes);
@@ -383,7 +401,8 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(120);
         let clock = Clock::real();
         let dialling = dial(&server, None, &key, 0, Duration::from_secs(10), until, &clock);
-        tokio::time::timeout(Duration::from_secs(120), dialling).await.expect("it hangs")
+        let dialled = tokio::time::timeout(Duration::from_secs(120), dialling).await;
+        dialled.expect("it hangs").map_err(|not| not.why)
     }
 
     /// The first answer of a server: session 7 for ten seconds.
