@@ -193,8 +193,7 @@ fn r6_b5_a_release_that_went_over_the_first_connection_is_followed_there() {
         let follows = || replica.command(&["INFO", "replication"]).concat();
         until("it follows", || follows().contains("master_link_status:up"));
         let wait = Some(Wait { replicas, timeout: Duration::from_secs(2) });
-        let options =
-            RedisOptions { wait, request_timeout: PATIENCE, ..options(server.port()) };
+        let options = RedisOptions { wait, request_timeout: PATIENCE, ..options(server.port()) };
         let engine = Arc::new(Server::<Native>::new(options, None, ()));
         let process = Process::around(engine.clone()).unwrap();
         let holds = take(&process, &names(2));
