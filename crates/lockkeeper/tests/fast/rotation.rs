@@ -103,17 +103,34 @@ impl People {
         Self::of(holds, waits, stand).await
     }
 
-    /// Waits until each hold was renewed by a server after this was called.
+    /// Waits until a server has answered, to each process, what was asked after this was called:
+    /// each hold is renewed, and what releases and who waits go by is there again.
     async fn renewed(&self) {
-        let ends: Vec<_> = self.guards.iter().map(|guard| guard.deadline().unwrap()).collect();
-        for (guard, end) in self.guards.iter().zip(ends) {
-            until("it is renewed", async || {
-                guard.check().expect("no hold is lost");
-                guard.held().renew_now();
-                guard.deadline().is_some_and(|now| now > end)
+        // The first renewal may have been under way.
+        for _ in 0..2 {
+            let left = |guard: &Guard| guard.remaining().expect("it has a lease");
+            let mut least: Vec<_> = self.guards.iter().map(left).collect();
+            let mut renewed = [false; HOLDS];
+            until("each is renewed", async || {
+                for ((guard, least), renewed) in
+                    self.guards.iter().zip(&mut least).zip(&mut renewed)
+                {
+                    guard.check().expect("no hold is lost");
+                    guard.held().renew_now();
+                    // Less and less is left, unless it is renewed.
+                    let now = left(guard);
+                    *renewed |= now > *least;
+                    *least = now.min(*least);
+                }
+                renewed == [true; HOLDS]
             })
             .await;
         }
+        for guard in &self.guards {
+            until("it is verified", async || guard.verify().await.is_ok()).await;
+        }
+        let stands = async || self.waits.status(Kind::Lock, name(0)).await.is_ok();
+        until("who waits is answered", stands).await;
     }
 
     /// Every lock is handed on, and nobody's was lost.
