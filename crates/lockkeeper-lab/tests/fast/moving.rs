@@ -2,6 +2,7 @@
 
 #[path = "../../../lockkeeper/examples/moving/both/mod.rs"]
 mod both;
+mod slow;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -120,6 +121,30 @@ async fn a_hold_ends_with_either_half_and_the_other_is_given_back() {
         let free = other.mutex("stock").lock().timeout(HANGS).await;
         assert!(free.is_ok(), "the other half is given back");
     }
+}
+
+#[tokio::test]
+async fn what_is_taken_away_is_the_lock_of_who_holds_it_and_not_of_the_next_who_gets_it_meanwhile()
+{
+    slow::register();
+    let both = url("memory:moving-forced", "slow:moving-forced-too");
+    let (one, two) = (Locks::open(&both).await, Locks::open(&both).await);
+    let (one, two) = (one.expect("it can be opened"), two.expect("it can be opened"));
+    let guard = one.mutex("stock").lock().await.expect("it is free");
+    let next = tokio::spawn(two.mutex("stock").lock().into_future());
+    let forces = {
+        let one = one.clone();
+        tokio::spawn(async move { one.force_release(Kind::Lock, "stock").await })
+    };
+    // One half is taken away from the first, and the other one not yet.
+    let next = tokio::time::timeout(HANGS, next).await.expect("in time").expect("no panic");
+    let next = next.expect("it is granted");
+    assert!(guard.is_lost());
+    slow::GOES_ON.add_permits(1);
+    let forced = tokio::time::timeout(HANGS, forces).await.expect("in time").expect("no panic");
+    assert!(forced.expect("it can be taken away"));
+    next.verify().await.expect("nobody took it from this one");
+    assert!(next.release().await.is_clean());
 }
 
 #[tokio::test]

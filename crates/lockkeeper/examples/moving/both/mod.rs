@@ -236,7 +236,27 @@ impl Engine for Both {
     }
 
     fn write(&self, change: &Change) -> Answer<Result<bool>> {
-        self.each(|engine| engine.write(change), |old, new| old || new)
+        let (kind, name) = match change {
+            Change::Force(kind, name, from) if from.is_empty() => (*kind, name.clone()),
+            _ => return self.each(|engine| engine.write(change), |old, new| old || new),
+        };
+        let engines = self.0.engines.clone();
+        Answer::later(async move {
+            // From those who hold now: once one half is taken away, the next may get both before
+            // the other half is.
+            let mut found = Vec::new();
+            for engine in &engines {
+                found.extend(got(engine.read(&Query::One(kind, name.clone()))).await?.pop());
+            }
+            let mut forced = false;
+            for (engine, entry) in engines.iter().zip(found) {
+                if !entry.holders.is_empty() || entry.unreadable.is_some() {
+                    let change = Change::Force(kind, name.clone(), entry.holders);
+                    forced |= got(engine.write(&change)).await?;
+                }
+            }
+            Ok(forced)
+        })
     }
 
     fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
