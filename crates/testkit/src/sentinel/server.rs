@@ -284,11 +284,12 @@ impl Deployment {
     /// master and the old one its replica.
     pub fn fail_over(&mut self) {
         let mut old = self.master();
-        // A machine with no time for them makes the Sentinels choose another one before that.
-        done(self.until("the replicas have everything", || {
-            old = self.try_master().unwrap_or(old);
-            self.is_replicated(old)
-        }));
+        self.until_replicated(old);
+        // On a machine that is busy they may have moved by themselves meanwhile.
+        while self.master() != old {
+            old = self.master();
+            self.until_replicated(old);
+        }
         self.servers[old].kill();
         self.until_failed_over(old);
         done(self.try_come_back(old));
@@ -389,21 +390,23 @@ impl Deployment {
         })
     }
 
-    /// Waits until every replica has all that the master has written.
+    /// Waits until every replica has all that the master has written. One that is promoted meanwhile
+    /// has what it will ever have.
     pub fn until_replicated(&self, master: usize) {
-        done(self.until("the replicas have everything", || self.is_replicated(master)));
-    }
-
-    /// Whether the others are its replicas, and have all that it has written.
-    fn is_replicated(&self, master: usize) -> bool {
-        let offset = |at: usize, name: &str| {
-            let info = self.try_command(at, &["INFO", "replication"]).ok()?.concat();
-            let line = info.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-            line?.trim().parse::<u64>().ok()
+        let told = |at: usize| Some(self.try_command(at, &["INFO", "replication"]).ok()?.concat());
+        let offset = |info: &str, name: &str| {
+            info.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok()
         };
-        let Some(written) = offset(master, "master_repl_offset:") else { return false };
-        let has = |at| offset(at, "slave_repl_offset:").is_some_and(|offset| offset >= written);
-        (0..self.servers.len()).filter(|at| *at != master).all(has)
+        let written = told(master).and_then(|info| offset(&info, "master_repl_offset:"));
+        let written = done(written.ok_or("no offset".to_owned()));
+        let others = || (0..self.servers.len()).filter(|at| *at != master);
+        let has = |at| {
+            told(at).is_some_and(|info| {
+                info.contains("role:master")
+                    || offset(&info, "slave_repl_offset:").is_some_and(|offset| offset >= written)
+            })
+        };
+        done(self.until("the replicas have everything", || others().all(has)));
     }
 
     fn until(&self, what: &str, mut so: impl FnMut() -> bool) -> Result<(), String> {
