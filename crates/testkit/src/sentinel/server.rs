@@ -390,8 +390,8 @@ impl Deployment {
         })
     }
 
-    /// Waits until every replica has all that the master has written. One that is promoted meanwhile
-    /// has what it will ever have.
+    /// Waits until every replica has all that the master has written. One that is promoted
+    /// meanwhile has what it will ever have.
     pub fn until_replicated(&self, master: usize) {
         let told = |at: usize| Some(self.try_command(at, &["INFO", "replication"]).ok()?.concat());
         let offset = |info: &str, name: &str| {

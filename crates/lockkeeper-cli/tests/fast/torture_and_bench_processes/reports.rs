@@ -95,9 +95,8 @@ fn number(report: &str, word: &str) -> u64 {
         .unwrap_or_else(|_| panic!("{word}: {report}"))
 }
 
-/// Runs it until nothing is wrong but that somebody waited: a machine that runs none of the clients
-/// for a while, and a thread that only sleeps, shows that, and a lock that is never handed on does so
-/// each time.
+/// Runs it again where nothing is wrong but that somebody waited: a machine that runs no client for
+/// a while, but a thread that only sleeps, shows that, and a wake-up that is lost does so each time.
 fn on_a_machine_that_keeps_up(place: &Place, arguments: &[&str]) -> Ran {
     let began = Instant::now();
     loop {

@@ -58,7 +58,7 @@ impl Gate {
         }
     }
 
-    /// Drives a connection until it ends, and sends batch after batch over it; answers why it ended.
+    /// Drives a connection, and sends batch after batch over it, until it ends; answers why.
     pub(super) async fn serve(&self, pipe: &Pipe, driver: impl Future<Output = String>) -> String {
         let mut batches = pin!(self.send_batches(pipe));
         match either(driver, batches.as_mut()).await {

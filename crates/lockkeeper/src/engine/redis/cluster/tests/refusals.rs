@@ -2,7 +2,7 @@
 
 use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 use lockkeeper_testkit::redis::server::RedisServer;
-use lockkeeper_testkit::servers::certificates;
+use lockkeeper_testkit::servers::{certificates, free_port};
 
 use super::support::{open, process};
 use crate::engine::End;
@@ -71,11 +71,17 @@ fn tls_is_spoken_to_every_node_of_a_cluster_and_on_one_side_only_it_is_named() {
     let dir = certificates::make(home.path());
     let arguments =
         ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--tls-auth-clients", "no"];
-    let nodes = [(); 2].map(|()| RedisServer::start_with_tls(&dir, &arguments));
+    // Their bus has ports of its own: that of its TLS port and 10000 may be somebody else's.
+    let buses = [(); 2].map(|()| free_port().to_string());
+    let nodes = buses.each_ref().map(|bus| {
+        let arguments = [&arguments[..], &["--cluster-port", bus]].concat();
+        RedisServer::start_with_tls(&dir, &arguments)
+    });
     let [(one, port), (two, other)] = &nodes;
     one.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"]);
     two.command(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"]);
-    assert_eq!(one.command(&["CLUSTER", "MEET", "127.0.0.1", &other.to_string()]), ["OK"]);
+    let meet = ["CLUSTER", "MEET", "127.0.0.1", &other.to_string(), &buses[1]];
+    assert_eq!(one.command(&meet), ["OK"]);
     let is_whole = |server: &RedisServer| {
         let info = server.command(&["CLUSTER", "INFO"]).concat();
         info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:2")
