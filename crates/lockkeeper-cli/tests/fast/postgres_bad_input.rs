@@ -3,7 +3,6 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
@@ -320,25 +319,6 @@ fn w1_who_gives_up_on_a_row_before_the_request_does_is_told_that_a_transaction_s
         let ran = run(&place, &url, &["run", "-w", "6", "named", "--", "true"]);
         let says = "somebody's transaction stands on it";
         assert!(ran.code == 69 && ran.err.contains(says), "{layout}: {ran:?}");
-    }
-}
-
-#[test]
-fn a_row_under_a_transaction_ends_nobodys_patience_before_it_has_held_up_a_whole_request() {
-    let server = PostgresServer::start();
-    let place = Place::new();
-    let request = Duration::from_secs(4);
-    for (layout, table) in [(LAYOUTS[0], "lockkeeper_locks"), (LAYOUTS[2], "shedlock")] {
-        let url = url(&server, USER, "postgres", &format!("{layout}&request_timeout=4s"));
-        assert_eq!(run(&place, &url, &["run", "named", "--", "true"]).code, 0);
-        let stands = format!("BEGIN; SELECT name FROM {table} WHERE name = 'named' FOR UPDATE");
-        let _stands = Psql::of(&server, USER, &stands);
-        let began = Instant::now();
-        let line = ["run", "-w", "60", "--unreachable-after", "1s", "named", "--", "true"];
-        let ran = run(&place, &url, &line);
-        let says = "somebody's transaction stands on it";
-        assert!(ran.code == 69 && ran.err.contains(says), "{layout}: {ran:?}");
-        assert!(began.elapsed() >= request, "{layout}: the server answers");
     }
 }
 
