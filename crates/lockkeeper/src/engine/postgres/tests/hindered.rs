@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_testkit::postgres::server::PostgresServer;
 
+use super::kept::waits;
 use super::statements::Db;
 use super::{claim, open};
 use crate::engine::redis::tests::support::{Process, granted};
@@ -71,6 +72,7 @@ fn several_names_that_were_hindered_until_too_late_are_refused_with_that() {
         let Attempt::Failed(why) = attempt else { panic!("{attempt:?}") };
         assert!(is_said(&why), "{why}");
     }
+    assert_eq!(waits(&server), 1, "nobody waits any more: {}", server.log());
 }
 
 #[test]

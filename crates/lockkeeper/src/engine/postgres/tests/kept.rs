@@ -12,7 +12,7 @@ use crate::words::claim::Claim;
 use crate::words::id::ClaimId;
 
 /// How often a statement gave up waiting for a row.
-fn waits(server: &PostgresServer) -> usize {
+pub(super) fn waits(server: &PostgresServer) -> usize {
     server.log().matches("canceling statement due to lock timeout").count()
 }
 
