@@ -10,6 +10,7 @@
 mod common;
 
 mod acquire_and_elect;
+mod answers;
 mod auto;
 mod bad_input;
 mod bad_servers;

@@ -1,0 +1,114 @@
+//! Answers that once misled whoever read them.
+
+use std::time::Duration;
+
+use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
+
+use crate::common::{Place, Reaped, run, until_true};
+
+#[test]
+fn w6_a_short_longest_lease_of_a_quorum_refuses_no_lease_that_is_shorter() {
+    let place = Place::new();
+    // Nobody listens there: what is wrong with the options is said before that.
+    let members = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    for (options, ttl, code, says) in [
+        ("?max_ttl=5s", "4s", 69, "Connection refused"),
+        ("?max_ttl=5s", "30s", 69, "Connection refused"),
+        ("?ttl=90s", "4s", 64, "write a ttl up to max_ttl"),
+    ] {
+        let url = format!("{members}{options}");
+        let ran = run(&place, &url, &["run", "-n", "x", "--ttl", ttl, "--", "true"]);
+        assert!(ran.code == code && ran.err.contains(says), "{options}, {ttl}: {ran:?}");
+    }
+}
+
+#[test]
+fn q4_a_layout_without_lists_names_what_shows_a_lock_there_and_not_another_layout() {
+    let server = RedisServer::start();
+    let place = Place::new();
+    let ran = run(&place, &format!("{}?layout=plain", server.url()), &["ls"]);
+    assert_eq!((ran.code, ran.err.lines().count()), (64, 1), "{ran:?}");
+    assert!(ran.err.contains("lockkeeper status NAME"), "{ran:?}");
+    assert!(!ran.err.contains("native"), "it excludes nobody here: {ran:?}");
+}
+
+#[test]
+fn q9_doctor_names_no_limit_of_what_an_engine_has_not() {
+    let server = RedisServer::start();
+    let place = Place::new();
+    let line = |said: &str, begins: &str| {
+        let line = said.lines().find(|line| line.starts_with(begins));
+        line.unwrap_or_else(|| panic!("no line {begins}: {said}")).to_owned()
+    };
+    for (options, permits) in [("", true), ("?layout=plain", false)] {
+        let url = format!("{}{options}", server.url());
+        let ran = run(&place, &url, &["doctor", "--no-probe"]);
+        let limits = line(&ran.out, "limits ");
+        assert!(limits.contains("leases from 200ms"), "{ran:?}");
+        assert_eq!(limits.contains("permits"), permits, "{ran:?}");
+    }
+    let ran = place.run(["doctor", "--no-probe"]);
+    assert!(!line(&ran.out, "limits ").contains("leases"), "{ran:?}");
+    assert!(line(&ran.out, "has no ").contains("--ttl changes nothing"), "{ran:?}");
+}
+
+#[test]
+fn q11_status_says_that_the_sentinels_may_be_choosing_another_master() {
+    let down_after = Duration::from_secs(600);
+    let mut deployment = Deployment::start_with(Setup { down_after, ..Setup::default() });
+    let place = Place::new();
+    deployment.servers[0].kill();
+    let ran = run(&place, &deployment.url(), &["status", "x"]);
+    assert_eq!((ran.code, ran.err.lines().count()), (69, 1), "{ran:?}");
+    assert!(ran.err.contains("they choose another one after 10m"), "{ran:?}");
+}
+
+#[test]
+fn q12_status_says_that_a_lease_is_renewed_and_who_is_next() {
+    let server = RedisServer::start();
+    let (place, url) = (Place::new(), server.url());
+    let lasting = |seconds| {
+        let mut command = place.lk(["acquire", "x", "--for", seconds]);
+        Reaped::spawn(command.env("LOCKKEEPER_URL", &url))
+    };
+    let _holder = lasting("300s");
+    let status = || run(&place, &url, &["status", "x"]).out;
+    until_true("it is held", || status().contains("held by"));
+    let _waiter = lasting("301s");
+    until_true("somebody waits", || status().contains("waiting:"));
+    let said = status();
+    let held = said.lines().find(|line| line.contains("held by")).unwrap();
+    let waits = said.lines().find(|line| line.contains("waiting:")).unwrap();
+    assert!(held.contains("lease ends in ") && held.ends_with("unless renewed"), "{said}");
+    assert!(waits.ends_with("next in line") && !waits.contains("0 ahead"), "{said}");
+}
+
+#[test]
+fn q14_a_unit_that_is_written_elsewhere_and_a_lock_that_was_taken_away_are_said_plainly() {
+    let server = RedisServer::start();
+    let (place, url) = (Place::new(), server.url());
+    let ran = run(&place, &url, &["run", "-w", "1min", "x", "--", "true"]);
+    assert!(ran.code == 64 && ran.err.contains("write 1m"), "{ran:?}");
+    let ran = run(&place, &url, &["run", "--", "true"]);
+    assert!(ran.code == 64 && ran.err.contains("NAME is missing"), "{ran:?}");
+    assert!(ran.err.contains("lockkeeper run NAME -- true"), "{ran:?}");
+    let mut command = place.lk(["run", "x", "--", "sleep", "600"]);
+    let said = place.path("said");
+    command.env("LOCKKEEPER_URL", &url).stderr(std::fs::File::create(&said).unwrap());
+    let mut holder = Reaped::spawn(&mut command);
+    until_true("it is held", || run(&place, &url, &["status", "x"]).out.contains("held by"));
+    assert_eq!(run(&place, &url, &["release", "--force", "x"]).code, 0);
+    assert_eq!(holder.wait(), 79);
+    let said = place.read("said");
+    assert!(said.contains("taken away: by release --force"), "{said}");
+}
+
+#[test]
+fn r8_tls_at_a_server_without_it_names_the_url_to_use() {
+    let server = RedisServer::start();
+    let place = Place::new();
+    let url = server.url().replace("redis://", "rediss://");
+    let ran = run(&place, &url, &["run", "-n", "x", "--", "true"]);
+    assert!(ran.code == 69 && ran.err.contains("redis://"), "{ran:?}");
+}
