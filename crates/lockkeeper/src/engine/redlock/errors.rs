@@ -88,7 +88,8 @@ fn is_node(member: &RedisOptions, error: &Error) -> bool {
     error.message() == cluster(&member.address).message()
 }
 
-/// The URL to use where a majority is nodes of a cluster.
+/// The URL to use where a majority is nodes of a cluster. Of which one they do not say, and each
+/// may be of another.
 fn another_scheme(options: &RedlockOptions, errors: &[(usize, Error)]) -> String {
     let node = |(at, error): &(usize, Error)| {
         options.members.get(*at).filter(|member| is_node(member, error)).map(|_| *at)
@@ -102,7 +103,8 @@ fn another_scheme(options: &RedlockOptions, errors: &[(usize, Error)]) -> String
     let at = nodes.iter().filter_map(|at| options.members.get(*at));
     let at: Vec<String> = at.map(|member| member.address.to_string()).collect();
     let scheme = "redis+cluster";
-    format!("; {}", scheme_hint(scheme, &format!("{scheme}://{}", at.join(","))))
+    let hint = scheme_hint(scheme, &format!("{scheme}://{}", at.join(",")));
+    format!("; if these are nodes of one cluster, {hint}")
 }
 
 /// What one server said, as it is to be read where that server is a member: what helps with a

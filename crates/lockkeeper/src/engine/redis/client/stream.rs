@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use tokio::net::UnixStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::super::errors;
 use super::super::options::{Address, RedisOptions};
@@ -15,7 +15,7 @@ use crate::engine::either::either;
 use crate::engine::password::Login;
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
-use crate::words::error::Result;
+use crate::words::error::{Error, Result};
 
 /// Says where the server is now, each time before it is dialled: a deployment whose master moves
 /// asks those who know.
@@ -75,15 +75,37 @@ async fn login(at: &Address, options: &RedisOptions, until: Instant) -> Result<O
     }
 }
 
+/// TLS with a server that took the connection. Silence is told as such before all of the time is
+/// over, so that nobody who waits for more than this says less.
+pub(in crate::engine::redis) async fn or_silent<T>(
+    shaking: impl Future<Output = Result<T>>,
+    until: Instant,
+    silent: impl FnOnce() -> Error,
+) -> Result<T> {
+    let left = until.saturating_duration_since(Instant::now());
+    timeout_at(until - left / 8, shaking).await.unwrap_or_else(|_| Err(silent()))
+}
+
+/// A plain port says nothing to most greetings in TLS, because it waits for the end of a line. A
+/// server that stands still says nothing either, so this is no reason to do without TLS.
+pub(in crate::engine::redis) fn says_nothing(instead: &str) -> String {
+    format!(
+        "it took the connection, and says nothing in TLS: {instead} if this is another port, or \
+         see why it does not answer"
+    )
+}
+
 async fn dial(address: &Address, options: &RedisOptions, until: Instant) -> Result<Stream> {
     let failed = |error: io::Error| errors::unreachable(&options.address, error);
     match address {
         Address::Tcp(host, port) => {
             let stream = connect(host, *port, until).await.map_err(failed)?;
             let Some(tls) = &options.tls else { return Ok(Stream::Tcp(stream)) };
-            let hint = format!("{} or give its TLS port", options.spelling.no_tls);
-            let stream = shake_hands(tls, host, &address.to_string(), &hint, stream, until).await?;
-            Ok(Stream::Tls(Box::new(stream)))
+            let hint = format!("give its TLS port, or {}", options.spelling.no_tls);
+            let at = address.to_string();
+            let shaking = shake_hands(tls, host, &at, &hint, stream, until);
+            let silent = || failed(io::Error::other(says_nothing("give its TLS port")));
+            Ok(Stream::Tls(Box::new(or_silent(shaking, until, silent).await?)))
         }
         Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await.map_err(failed)?)),
         #[cfg(feature = "sentinel")]

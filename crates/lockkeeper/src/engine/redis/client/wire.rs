@@ -216,15 +216,8 @@ impl Link {
         let connected = match timeout_at(until, self.connect_now(until)).await {
             Ok(done) => done,
             Err(_) => {
-                let no_tls = self.options.spelling.no_tls;
-                let hint = match self.options.tls {
-                    Some(_) => format!("; if that port does not speak TLS, {no_tls}"),
-                    None => String::new(),
-                };
-                Err(errors::unreachable(
-                    &self.options.address,
-                    format_args!("no answer within {within:?}{hint}"),
-                ))
+                let late = format_args!("no answer within {within:?}");
+                Err(errors::unreachable(&self.options.address, late))
             }
         };
         if let Err(error) = &connected {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::errors::no_cluster;
 use super::map::Map;
 use super::wire::{Shard, Told};
 use crate::engine::redis::options::{Address, Layout};
@@ -39,9 +40,9 @@ pub(super) fn describe(map: &Map, about: &mut Description) {
         );
         about.warnings.extend(warnings(told));
         let passed_over = map.strangers();
-        about.warnings.extend(passed_over.iter().map(|error| Warning {
+        about.warnings.extend(passed_over.iter().map(|at| Warning {
             id: "not-in-cluster",
-            text: format!("one that the URL names is passed over: {}", error.message()),
+            text: format!("one that the URL names is passed over: {}", no_cluster(at).message()),
         }));
     }
 }

@@ -39,8 +39,8 @@ pub(super) struct Map {
     pub(super) slots: Arc<Slots>,
     told: Mutex<Option<Told>>,
     older: Mutex<Older>,
-    /// What those of the URL said at the start that are no nodes, where another one was.
-    strangers: Arc<Mutex<Vec<Error>>>,
+    /// Those of the URL that said last that they are in no cluster, where another one is.
+    strangers: Arc<Strangers>,
     pub(super) closed: watch::Sender<bool>,
 }
 
@@ -51,9 +51,15 @@ impl Map {
         Arc::new(Self { options, slots: Slots::new(), told, older, strangers, closed })
     }
 
-    /// Why some of those that the URL names are passed over, as far as they were asked.
-    pub(super) fn strangers(&self) -> Vec<Error> {
-        self.strangers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Those that the URL names and that are in no cluster, as far as they were asked.
+    pub(super) fn strangers(&self) -> Vec<Address> {
+        let told = self.told();
+        let is_node = |at: &Address| {
+            told.as_ref().is_some_and(|told| told.ids.iter().any(|(node, _)| node == at))
+        };
+        let mut all = self.strangers.lock().clone();
+        all.retain(|at| self.options.named.contains(at) && !is_node(at));
+        all
     }
 
     /// What was told last.
@@ -84,18 +90,19 @@ impl Map {
         let next_after = NEXT_AFTER.min(within / 4 / parts);
         let (until, (sender, mut answers)) = (Instant::now() + within, mpsc::unbounded_channel());
         let begin = |at: &Address| {
-            let (sender, options) = (sender.clone(), self.options.node.clone());
-            let (at, clock) = (at.clone(), context.clock.clone());
+            let (sender, mut options) = (sender.clone(), self.options.node.clone());
+            // What of it was late is known in time.
+            options.connect_timeout = until.saturating_duration_since(Instant::now());
+            let (at, clock, strangers) =
+                (at.clone(), context.clock.clone(), self.strangers.clone());
             let label = format!("lockkeeper:slots:{}", context.who.pid);
             context.spawner.spawn(async move {
-                // A plain port says nothing to most greetings in TLS.
-                let no_tls = options.tls.as_ref().map(|_| options.spelling.no_tls);
-                let hint = no_tls.map(|no| format!("; if that port does not speak TLS, {no}"));
-                let hint = hint.unwrap_or_default();
-                let late = || errors::away(&at, format_args!("no answer within {within:?}{hint}"));
+                let late = || errors::away(&at, format_args!("no answer within {within:?}"));
                 let asking = timeout_at(until, ask(at.clone(), &options, clock, label));
                 // Who asked may have heard enough.
-                _ = sender.send(asking.await.unwrap_or_else(|_| Err(late())));
+                let told = asking.await.unwrap_or_else(|_| Err(late()));
+                strangers.note(&at, told.as_ref().err());
+                _ = sender.send(told);
             });
         };
         let (before, mut errors, mut cut_off) = (self.told(), Vec::new(), None);
@@ -117,9 +124,6 @@ impl Map {
             unanswered -= 1;
             match told.map(|told| (Trust::of(&told, before.as_ref()), told)) {
                 Ok((Trust::Full, told)) => {
-                    if before.is_none() {
-                        self.hear_the_rest(context, errors, answers);
-                    }
                     return Ok(told);
                 }
                 Ok((Trust::CutOff, told)) => {
@@ -136,28 +140,6 @@ impl Map {
         }
         // Where nothing is known yet it is better than nothing: a majority of masters may be down.
         cut_off.filter(|_| before.is_none()).ok_or(errors)
-    }
-
-    /// One answer is enough to begin with. A server that is no node is worth a word all the same:
-    /// its own locks are others.
-    fn hear_the_rest(
-        &self,
-        context: &Context,
-        errors: Vec<Error>,
-        mut answers: mpsc::UnboundedReceiver<Result<Told>>,
-    ) {
-        let strangers = self.strangers.clone();
-        context.spawner.spawn(async move {
-            let note = |error: Error| {
-                if is_final(&error) {
-                    strangers.lock().unwrap_or_else(PoisonError::into_inner).push(error);
-                }
-            };
-            errors.into_iter().for_each(note);
-            while let Some(told) = answers.recv().await {
-                told.err().into_iter().for_each(note);
-            }
-        });
     }
 
     fn older(&self) -> MutexGuard<'_, Older> {
@@ -252,6 +234,27 @@ impl Map {
     }
 }
 
+/// Servers that are in no cluster. One answer is enough for a map, and what the others say is noted
+/// all the same: the locks of such a server are others.
+#[derive(Default)]
+struct Strangers(Mutex<Vec<Address>>);
+
+impl Strangers {
+    fn lock(&self) -> MutexGuard<'_, Vec<Address>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What one has said last; without an error it is a node.
+    fn note(&self, at: &Address, error: Option<&Error>) {
+        let is_one = error.is_some_and(|e| e.message() == errors::no_cluster(at).message());
+        let mut all = self.lock();
+        all.retain(|known| known != at);
+        if is_one {
+            all.push(at.clone());
+        }
+    }
+}
+
 /// What one node says may be worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
@@ -321,5 +324,23 @@ mod tests {
         }
         assert_eq!(Trust::of(&told(true, 0, &["a"]), None), Trust::Full);
         assert_eq!(Trust::of(&told(false, 9, &["a"]), None), Trust::CutOff);
+    }
+
+    #[test]
+    fn in_no_cluster_is_who_says_so_and_for_as_long() {
+        let [at, other] = [7000, 7001].map(|port| Address::Tcp("h".into(), port));
+        let strangers = Strangers::default();
+        let password = errors::said(&other, "NOPERM no");
+        strangers.note(&other, Some(&password));
+        assert!(strangers.lock().is_empty(), "it may be a node: {password}");
+        let no_cluster = errors::no_cluster(&at);
+        for now in [None, Some(&errors::away(&at, "gone"))] {
+            for _ in 0..2 {
+                strangers.note(&at, Some(&no_cluster));
+                assert_eq!(*strangers.lock(), [at.clone()]);
+            }
+            strangers.note(&at, now);
+            assert!(strangers.lock().is_empty(), "{now:?}");
+        }
     }
 }

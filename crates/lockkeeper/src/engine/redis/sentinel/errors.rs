@@ -18,25 +18,18 @@ pub(super) fn away(at: &Address, why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unreachable, text)
 }
 
-/// The connection ended, or nothing came, before it said anything: a port for TLS ends a plain
-/// greeting with an alert or without a word, and a plain one says nothing to TLS.
-pub(super) fn no_welcome(error: Error, secure: bool) -> Error {
+/// The connection ended before it said anything: a port for TLS ends a plain greeting with an alert
+/// or without a word.
+pub(super) fn no_welcome(error: Error) -> Error {
     let why = error.message();
-    let is = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    let hint = match secure {
-        true if is(&["no answer in time", "no answer within"]) => {
-            format!("if that port does not speak TLS, {NO_TLS}")
-        }
-        false if is(&["\\u{15}", "closed the connection", "reset by peer"]) => {
-            "if it wants TLS, add tls=true".to_owned()
-        }
-        _ => return error,
-    };
-    Error::new(error.kind(), format!("{why}; {hint}")).passing_as(&error)
+    if !["\\u{15}", "closed the connection", "reset by peer"].iter().any(|end| why.contains(end)) {
+        return error;
+    }
+    Error::new(error.kind(), format!("{why}; if it wants TLS, add tls=true")).passing_as(&error)
 }
 
-/// What to do where it is spoken to in TLS and does not answer in it.
-pub(super) const NO_TLS: &str = "leave out tls=true, or give the Sentinels' TLS port";
+/// What to do where it does not answer in TLS.
+pub(super) const TLS_PORT: &str = "give the Sentinels' TLS port";
 
 /// What listens there is no Sentinel; `mode` is what it calls itself.
 pub(super) fn no_sentinel(at: &Address, mode: &str) -> Error {

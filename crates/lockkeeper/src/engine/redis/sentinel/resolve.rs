@@ -245,9 +245,7 @@ impl Sentinels {
             } else if said.iter().all(|(other, _)| *other != at)
                 && errors.iter().all(|(other, _)| *other != at)
             {
-                let late = errors::away(&node.at, "no answer in time");
-                let secure = self.options.master.tls.is_some();
-                errors.push((at, errors::no_welcome(late, secure)));
+                errors.push((at, errors::away(&node.at, "no answer in time")));
             }
         }
         errors.sort_by_key(|(at, _)| *at);

@@ -16,6 +16,7 @@ use crate::engine::either::either;
 use crate::engine::password::Login;
 use crate::engine::redis::client::pipe::{Outcome, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
+use crate::engine::redis::client::stream::{or_silent, says_nothing};
 use crate::engine::redis::client::why::value;
 use crate::engine::redis::client::wire::driven;
 use crate::engine::redis::errors::is_about_password;
@@ -154,10 +155,7 @@ impl Node {
                     }
                 }
                 Ok(Err(why)) => why,
-                Err(_) => {
-                    let late = format_args!("no answer within {within:?}");
-                    errors::no_welcome(errors::away(&self.at, late), options.master.tls.is_some())
-                }
+                Err(_) => errors::away(&self.at, format_args!("no answer within {within:?}")),
             };
             self.note(None);
             self.failed(Stage::Greeting, &why, clock);
@@ -235,9 +233,14 @@ impl Node {
         };
         let stream = connect(host, *port, until).await.map_err(failed)?;
         let Some(tls) = &options.master.tls else { return Ok(Stream::Tcp(stream)) };
-        let (at, hint) = (self.at.to_string(), errors::NO_TLS);
-        let stream = shake_hands(tls, host, &at, hint, stream, until).await?;
-        Ok(Stream::Tls(Box::new(stream)))
+        let (at, instead) = (self.at.to_string(), errors::TLS_PORT);
+        let hint = format!("{instead}, or leave out tls=true");
+        let shaking = shake_hands(tls, host, &at, &hint, stream, until);
+        let silent = || errors::away(&self.at, says_nothing(instead));
+        // Whoever asks where the master is waits for half of the time.
+        let now = Instant::now();
+        let soon = now + until.saturating_duration_since(now) / 2;
+        Ok(Stream::Tls(Box::new(or_silent(shaking, soon, silent).await?)))
     }
 
     /// Who we are, and what we listen to.
@@ -259,7 +262,10 @@ impl Node {
             let (password, at) = (options.password.as_ref().zip(login), self.at.to_string());
             let tls = options.master.tls.as_ref();
             let answer = self.answer(answer).await;
-            let failed = |error| errors::no_welcome(or_refusal(tls, &at, error), tls.is_some());
+            let failed = |error| match tls {
+                Some(_) => or_refusal(tls, &at, error),
+                None => errors::no_welcome(error),
+            };
             let answer = &answer.map_err(failed)?;
             if let Some(tls) = tls {
                 tls.accepted(&at);

@@ -1,7 +1,7 @@
 //! A keeper's stand-in: a runtime, a sink that remembers, and claims made short.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -379,6 +379,26 @@ pub(in crate::engine) fn assert_options_are_read<T: std::fmt::Debug>(
             parse(&format!("{without}&{}={word}", option.name)).unwrap();
         }
     }
+}
+
+/// It takes every call and says nothing: nobody need accept one for that.
+pub(in crate::engine) fn silent() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").expect("a free port")
+}
+
+/// It takes no call any more: as many wait there as may.
+pub(in crate::engine) fn deaf() -> (TcpListener, Vec<TcpStream>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let runtime = runtime.expect("a runtime");
+    let _inside = runtime.enter();
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    let listener =
+        socket.listen(1).and_then(tokio::net::TcpListener::into_std).expect("it listens");
+    let at = listener.local_addr().expect("it is bound");
+    let call = || TcpStream::connect_timeout(&at, Duration::from_secs(1)).ok();
+    let callers = std::iter::from_fn(call).collect();
+    (listener, callers)
 }
 
 /// Takes every place for clients of a server, for as long as the connections live.

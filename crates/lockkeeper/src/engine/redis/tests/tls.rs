@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::options::{Address, RedisOptions, Tls};
 use super::refusals::refused;
 use super::server::RedisServer;
-use super::support::{Process, options};
+use super::support::{Process, deaf, options, silent};
 use crate::engine::tls::Files;
 use crate::engine::{End, Renewal};
 use crate::words::claim::Mode;
@@ -54,9 +54,21 @@ fn tls_is_spoken_and_a_mismatch_is_named() {
     to_plain.connect_timeout = Duration::from_millis(500);
     let error = refused(to_plain);
     assert!(
-        error.kind() == ErrorKind::Unreachable && error.message().contains("does not speak TLS"),
+        error.kind() == ErrorKind::Unreachable && error.message().contains("give its TLS port"),
         "{error}"
     );
+    let (silent, (deaf, _callers)) = (silent(), deaf());
+    for (listener, says) in [(&silent, "give its TLS port"), (&deaf, "cannot be reached")] {
+        let port = listener.local_addr().expect("it is bound").port();
+        let mut to_it = tls.clone();
+        to_it.address = Address::Tcp("127.0.0.1".into(), port);
+        to_it.connect_timeout = Duration::from_millis(500);
+        let error = refused(to_it);
+        let text = error.message();
+        // It may stand still, and speak TLS.
+        assert!(text.contains(says) && !text.contains("redis://"), "{error}");
+        assert_eq!(text.contains("TLS"), says.contains("TLS"), "{error}");
+    }
     let error = refused(options(port));
     assert!(
         error.kind() == ErrorKind::Unreachable && error.message().contains("rediss://"),

@@ -114,7 +114,7 @@ fn tls_on_one_side_only_is_named_by_the_word_that_a_quorum_has() {
     let secure = refused(answering(b""), "");
     // They answer, and nobody waits for it; who only closes the connection may be away.
     assert!(!plain.is_outage() && !plain.is_temporary(), "{plain}");
-    let no_tls = "does not speak TLS on this port: leave out tls=true or give its TLS port";
+    let no_tls = "does not speak TLS on this port: give its TLS port, or leave out tls=true";
     for (error, kind, says) in [
         (plain, ErrorKind::Refused, no_tls),
         (secure, ErrorKind::Unreachable, "if it wants TLS, add tls=true"),

@@ -1,5 +1,6 @@
 //! What is refused, and why: one line with the URL to use.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use lockkeeper_testkit::redis::server::RedisServer;
@@ -8,7 +9,7 @@ use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 use lockkeeper_testkit::servers::{certificates, free_port};
 
 use super::support::{open, process};
-use crate::engine::redis::tests::support::{Process, fill, options, until};
+use crate::engine::redis::tests::support::{Process, deaf, fill, options, silent, until};
 use crate::engine::{End, Renewal};
 use crate::words::claim::Mode;
 use crate::words::error::{Error, ErrorKind};
@@ -82,9 +83,23 @@ fn tls_is_spoken_to_sentinels_and_their_master_and_on_one_side_only_it_is_named(
     assert!(error.message().contains("if it wants TLS, add tls=true"), "{error}");
     let error = refused(&url(sentinel.port(), &format!("connect_timeout=1s&{tls}")));
     // A line end in our greeting makes it answer; without one it waits for one.
-    for says in ["does not speak TLS", "leave out tls=true, or give the Sentinels' TLS port"] {
-        assert!(error.message().contains(says), "{error}");
-    }
+    assert!(error.message().contains("give the Sentinels' TLS port"), "{error}");
+}
+
+#[test]
+fn silence_is_no_reason_to_leave_out_tls_and_says_nothing_of_it_where_nobody_took_the_call() {
+    let home = tempfile::tempdir().expect("a directory");
+    let ca = certificates::make(home.path()).join("ca.pem");
+    let said = |at: &TcpListener| {
+        let at = at.local_addr().expect("it is bound");
+        let options = format!("connect_timeout=1s&tls=true&tls_ca={}", ca.display());
+        refused(&format!("redis+sentinel://{at}/m?{options}")).message().to_owned()
+    };
+    let text = said(&silent());
+    assert!(text.contains("give the Sentinels' TLS port") && !text.contains("leave out"), "{text}");
+    let (deaf, _callers) = deaf();
+    let text = said(&deaf);
+    assert!(text.contains("cannot be reached") && !text.contains("TLS"), "{text}");
 }
 
 #[test]
