@@ -269,7 +269,7 @@ impl Subject {
 /// A row as it is measured on an engine that has no floor of its own for it.
 pub(crate) fn general(subject: &Subject, name: &str) -> Result<Vec<Row>, String> {
     match name {
-        "uncontended" => uncontended::uncontended(subject),
+        "uncontended" => uncontended::uncontended(subject, subject.time),
         "turn" => contended::turn(subject),
         "many-names" => uncontended::many_names(subject),
         "one-name" => contended::one_name(subject),

@@ -1,12 +1,14 @@
 //! One task that nobody is in the way of: on one name, and on many.
 
+use std::time::Duration;
+
 use super::measure::{Row, pairs};
 use super::{Subject, text};
 
 pub(crate) const BATCH: u32 = 256;
 
 /// Acquire and release, beside a lock of the runtime's own.
-pub(crate) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
+pub(crate) fn uncontended(subject: &Subject, time: Duration) -> Result<Vec<Row>, String> {
     let mutex = subject.locks.mutex(subject.name("uncontended"));
     let ours = |batch| subject.runtime.block_on(cycles(&mutex, batch));
     let tokio_mutex = tokio::sync::Mutex::new(());
@@ -21,7 +23,7 @@ pub(crate) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
     Ok(vec![
         subject
             .row("uncontended", 1)
-            .measured(&pairs(subject.time, BATCH, ours, floor)?)
+            .measured(&pairs(time, BATCH, ours, floor)?)
             .beside("tokio Mutex", "-"),
     ])
 }

@@ -155,6 +155,15 @@ enum Way {
     Permits(u16),
 }
 
+impl Way {
+    /// What is asked for. Permits have names of their own: some layouts keep a lock and a semaphore
+    /// of one name in one key.
+    fn name(self, number: u64) -> String {
+        let of = if let Self::Permits(_) = self { "permits/" } else { "" };
+        format!("torture/{of}{number}")
+    }
+}
+
 /// A guard of some kind.
 enum Grip {
     Plain(Guard),
@@ -216,8 +225,7 @@ impl Worker {
     async fn one(&mut self) {
         let number = self.random.below(u64::from(self.names));
         let way = self.way();
-        let mut turn =
-            Turn { name: format!("torture/{number}"), way, claim: 0, until: AtomicU64::new(0) };
+        let mut turn = Turn { name: way.name(number), way, claim: 0, until: AtomicU64::new(0) };
         let tries = self.random.below(8) == 0;
         // Nobody knows how long the place of one who gave up stays. On every other name all are
         // patient, so that a refusal can be judged.

@@ -37,6 +37,6 @@ fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
     }
     let row = subject.row("uncontended", 1).measured(&measured);
     let mut rows = vec![row.beside("the same on one server that is no node", "≤ 1.11")];
-    rows.extend(uncontended::uncontended(subject)?);
+    rows.extend(uncontended::uncontended(subject, subject.time / 2)?);
     Ok(rows)
 }

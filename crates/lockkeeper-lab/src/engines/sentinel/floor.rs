@@ -14,7 +14,7 @@ use crate::engines::redis::floor::raw::Raw;
 /// The option whose price it is.
 const WAIT: &str = "wait_replicas=";
 
-/// How many grants of each kind are measured one after the other.
+/// How many of each kind make one measurement.
 const BATCH: u32 = 32;
 
 /// Measures a row.
@@ -22,41 +22,50 @@ pub(super) fn measure(subject: &Subject, name: &str) -> Result<Vec<Row>, String>
     match name {
         // A deployment that somebody has given may have a password, or no replica that lives.
         "uncontended" if subject.is_on_its_own() && !subject.url.contains(WAIT) => {
-            let mut rows = vec![with_a_replica(subject)?];
-            rows.extend(uncontended::uncontended(subject)?);
+            let half = subject.time / 2;
+            let mut rows = vec![with_a_replica(subject, half)?];
+            rows.extend(uncontended::uncontended(subject, half)?);
             Ok(rows)
         }
         _ => general(subject, name),
     }
 }
 
-/// Grants that a replica has, beside grants without and a raw WAIT for a write that was answered:
-/// what a client pays at least for a write that a replica has.
-fn with_a_replica(subject: &Subject) -> Result<Row, String> {
+/// Grants that a replica has, beside grants without and what a raw client pays for a replica: a
+/// write and its WAIT in one message, less a write alone.
+fn with_a_replica(subject: &Subject, time: Duration) -> Result<Row, String> {
     let url = format!("{}&{WAIT}1", subject.url);
     let waits = subject.runtime.block_on(Locks::builder().io_enabled().open(&url)).map_err(text)?;
     let lock = waits.mutex(subject.name("waits"));
     let plain = subject.locks.mutex(subject.name("uncontended"));
     let mut master = Raw::connect(&master(&subject.url)?, &[])?;
-    let (set, wait) =
-        (command(&["SET", &subject.name("set"), "1"]), command(&["WAIT", "1", "1000"]));
+    let set = command(&["SET", &subject.name("set"), "1"]);
+    let both = [set.clone(), command(&["WAIT", "1", "1000"])].concat();
     let (begun, mut all) = (Instant::now(), Vec::new());
     // The first pair is a warm-up.
-    while all.len() < 4 || begun.elapsed() < subject.time {
-        let ours = subject.runtime.block_on(grants(&lock, BATCH))?;
-        let mut floor = subject.runtime.block_on(grants(&plain, BATCH))?;
-        for _ in 0..BATCH {
-            master.ask(&set)?;
-            let asked = Instant::now();
-            // It says how many have it, and there may be more than one.
-            let has = |count: &String| count.parse().is_ok_and(|count: u32| count > 0);
-            if !master.ask(&wait)?.first().is_some_and(has) {
-                return Err("the replica does not acknowledge".to_owned());
+    while all.len() < 4 || begun.elapsed() < time {
+        let mut taken = [Duration::ZERO; 4];
+        for turn in 0..BATCH {
+            // One by one, and each of them follows each other one as often: what came before may
+            // still be on its way to the replica.
+            for which in order(turn) {
+                let asked = match which {
+                    0 => subject.runtime.block_on(grant(&lock))?,
+                    1 => subject.runtime.block_on(grant(&plain))?,
+                    2 => acknowledged(&mut master, &both)?,
+                    _ => {
+                        let asked = Instant::now();
+                        master.ask(&set)?;
+                        asked.elapsed()
+                    }
+                };
+                if let Some(sum) = taken.get_mut(which) {
+                    *sum += asked;
+                }
             }
-            floor += asked.elapsed();
         }
-        let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(BATCH);
-        all.push((each(ours), each(floor)));
+        let [ours, plain, both, set] = taken.map(|sum| sum.as_secs_f64() * 1e6 / f64::from(BATCH));
+        all.push((ours, plain + (both - set).max(0.0)));
     }
     all.remove(0);
     let closed = subject.runtime.block_on(waits.close());
@@ -67,17 +76,32 @@ fn with_a_replica(subject: &Subject) -> Result<Row, String> {
     Ok(row.beside("a grant that no replica has to have, and a raw WAIT", "≤ 1"))
 }
 
-/// How long so many grants take; each is given back before the next, and waits for that.
-async fn grants(lock: &Mutex, count: u32) -> Result<Duration, String> {
-    let mut taken = Duration::ZERO;
-    for _ in 0..count {
-        let asked = Instant::now();
-        let guard = lock.lock().await.map_err(text)?;
-        taken += asked.elapsed();
-        let released = guard.release().await;
-        if !released.is_clean() {
-            return Err(format!("a release was {released:?}"));
-        }
+/// Four orders of four in which each stands once at each place, and follows each other one once.
+fn order(turn: u32) -> [usize; 4] {
+    [[0, 1, 3, 2], [1, 2, 0, 3], [2, 3, 1, 0], [3, 0, 2, 1]][turn as usize % 4]
+}
+
+/// How long a write takes that a replica has.
+fn acknowledged(master: &mut Raw, both: &[u8]) -> Result<Duration, String> {
+    let asked = Instant::now();
+    master.send(both)?;
+    master.answer()?;
+    // It says how many have it, and there may be more than one.
+    let has = |count: &String| count.parse().is_ok_and(|count: u32| count > 0);
+    if !master.answer()?.first().is_some_and(has) {
+        return Err("the replica does not acknowledge".to_owned());
+    }
+    Ok(asked.elapsed())
+}
+
+/// How long a grant takes; it is given back before the next, and that is waited for.
+async fn grant(lock: &Mutex) -> Result<Duration, String> {
+    let asked = Instant::now();
+    let guard = lock.lock().await.map_err(text)?;
+    let taken = asked.elapsed();
+    let released = guard.release().await;
+    if !released.is_clean() {
+        return Err(format!("a release was {released:?}"));
     }
     Ok(taken)
 }
@@ -89,4 +113,24 @@ fn master(url: &str) -> Result<String, String> {
     let mut sentinel = Raw::connect(&format!("{host}:{}", port.unwrap_or(26379)), &[])?;
     let at = sentinel.ask(&command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]))?;
     Ok(at.join(":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::order;
+
+    #[test]
+    fn nothing_that_is_compared_has_another_place_or_another_one_before_it_more_often() {
+        let all: Vec<usize> = (0..4).flat_map(order).collect();
+        for place in 0..4 {
+            let there: BTreeSet<usize> = all.iter().skip(place).step_by(4).copied().collect();
+            assert_eq!(there.len(), 4, "at place {place}");
+        }
+        // Of the 16 neighbours none is there twice, but where one order follows another.
+        let within: BTreeSet<(usize, usize)> =
+            (0..4).map(order).flat_map(|o| [(o[0], o[1]), (o[1], o[2]), (o[2], o[3])]).collect();
+        assert_eq!(within.len(), 12);
+    }
 }
