@@ -95,8 +95,9 @@ fn number(report: &str, word: &str) -> u64 {
         .unwrap_or_else(|_| panic!("{word}: {report}"))
 }
 
-/// Runs it again where nothing is wrong but that somebody waited: a machine that runs no client for
-/// a while, but a thread that only sleeps, shows that, and a wake-up that is lost does so each time.
+/// Runs it again where nothing is wrong but that somebody waited: a machine that runs no client
+/// for a while, but a thread that only sleeps, shows that, and a wake-up that is lost shows it each
+/// time.
 fn on_a_machine_that_keeps_up(place: &Place, arguments: &[&str]) -> Ran {
     let began = Instant::now();
     loop {
