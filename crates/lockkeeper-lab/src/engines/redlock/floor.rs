@@ -26,7 +26,7 @@ pub(super) fn measure(subject: &Subject, name: &str) -> Result<Vec<Row>, String>
 /// with a password or TLS, has the general row.
 fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
     let Some(mut bare) = Bare::connect(subject)? else {
-        return uncontended::uncontended(subject);
+        return uncontended::uncontended(subject, subject.time);
     };
     let mutex = subject.locks.mutex(subject.name("uncontended"));
     let awaited = |batch| subject.runtime.block_on(awaited(&mutex, batch));

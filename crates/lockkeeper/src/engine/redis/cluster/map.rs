@@ -337,7 +337,7 @@ mod tests {
         for now in [None, Some(&errors::away(&at, "gone"))] {
             for _ in 0..2 {
                 strangers.note(&at, Some(&no_cluster));
-                assert_eq!(*strangers.lock(), [at.clone()]);
+                assert_eq!(*strangers.lock(), std::slice::from_ref(&at));
             }
             strangers.note(&at, now);
             assert!(strangers.lock().is_empty(), "{now:?}");
