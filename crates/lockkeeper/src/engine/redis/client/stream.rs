@@ -90,8 +90,8 @@ pub(in crate::engine::redis) async fn or_silent<T>(
 /// server that stands still says nothing either, so this is no reason to do without TLS.
 pub(in crate::engine::redis) fn says_nothing(instead: &str) -> String {
     format!(
-        "it took the connection, and says nothing in TLS: {instead} if this is another port, or \
-         see why it does not answer"
+        "it took the connection, and says nothing in TLS, as a port without TLS does: {instead} \
+         if this is another port, or see why it does not answer"
     )
 }
 
