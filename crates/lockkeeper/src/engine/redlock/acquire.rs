@@ -1,7 +1,4 @@
-//! Asking for a lock, waiting for a word that it is free, asking again.
-//!
-//! There is no line on the members. A waiter is woken by what they publish when a record is given
-//! back, and asks again when the holder's lease ends, not before 250 ms and not after 5 s.
+//! Asking for a lock, and what is known of a claim.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +7,7 @@ use std::time::Duration;
 use super::plain::{Plain, Request, Seen};
 use super::recipe::{Action, Event as Step, Members, Outcome, Recipe, Rules, Verb};
 use super::record::Record;
-use super::watch::TOLD_BY_FEW;
+use super::watch::Told;
 use super::wire::{Heard, Member};
 use super::{Quorum, errors};
 use crate::engine::redis::client::script::{Call, Which};
@@ -20,10 +17,8 @@ use crate::words::claim::{Claim, Holder, Mode};
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::ClaimId;
-use crate::words::name::Kind;
+use crate::words::name::{Kind, Name};
 
-/// How soon and how late a waiter looks by itself (R10).
-pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 /// What is known of one claim.
 pub(super) struct Entry {
     pub(super) claim: Claim,
@@ -38,9 +33,13 @@ pub(super) struct Entry {
     pub(super) leaving: bool,
     /// What is left behind is looked after.
     pub(super) lingers: bool,
+    /// Where others were in the way it is asked again.
+    pub(super) completes: bool,
     pub(super) listening: bool,
     /// It was told to wait.
     pub(super) waiting: bool,
+    /// It was refused at least once.
+    pub(super) waited: bool,
     /// What it got when it was refused stays.
     pub(super) keeps: bool,
     /// Something was heard while it was asked for.
@@ -50,7 +49,19 @@ pub(super) struct Entry {
     /// The hold that was given back when it was asked for: others are let pass first.
     pub(super) behind: Option<ClaimId>,
     /// Who gave it back, and which members told so.
-    pub(super) told: (Option<ClaimId>, Members),
+    pub(super) told: Told,
+    /// The members on which contenders gave way to it since it asked last.
+    pub(super) given: Members,
+    /// How often in a row it was refused by contenders alone.
+    pub(super) splits: u32,
+    /// Who gave it back for somebody else who waits, and which members told so.
+    pub(super) passed: Told,
+    /// How many wait before it, as far as the members told.
+    pub(super) ahead: Option<u64>,
+    /// In this round it was another's turn.
+    pub(super) turn: bool,
+    /// It is another's turn: it does not ask before this.
+    pub(super) not_before: Option<Ticks>,
     /// Who was in the way in this round.
     pub(super) others: BTreeMap<ClaimId, Record>,
     /// In this round a member did not count for nothing but not being admitted. Somebody else may
@@ -97,6 +108,13 @@ impl Quorum {
             return Answer::Now(Attempt::Failed(newer));
         }
         match self.enter(claim, how) {
+            Ok(()) if self.will_wait(claim.id) => {
+                let (quorum, id) = (self.clone(), claim.id);
+                Answer::later(async move {
+                    quorum.listen(id).await;
+                    quorum.ask_again(id).get().await
+                })
+            }
             Ok(()) => self.ask_again(claim.id),
             Err(refused) => Answer::Now(refused),
         }
@@ -111,9 +129,10 @@ impl Quorum {
             // What a majority told is known: the others say the same a moment later. Members that
             // tell of keys tell of each change once, and one with a queue tells the first in it.
             let once = self.tracks() || self.stands();
-            if entry.told.1.len() < self.options.majority() || once {
-                entry.told = (None, Members::default());
-            }
+            entry.told.forget_below(if once { usize::MAX } else { self.options.majority() });
+            entry.given = Members::default();
+            entry.passed.forget_below(self.options.majority());
+            entry.not_before = None;
         }
         let stepped = self.once_more(id);
         Answer::later(self.clone().asked(id, stepped, held))
@@ -161,10 +180,11 @@ impl Quorum {
             members: self.members.len(),
             ttl: claim.ttl,
             drift: self.options.drift,
-            patience: self.options.server_timeout(claim.ttl),
+            patience: self.patience(claim.ttl),
             long_patience: self.options.request_timeout,
             names_giver: plain.is_none(),
-            stands: self.stands() && how != Line::Try,
+            stands: how != Line::Try
+                && (self.stands() || plain.is_none() && claim.mode == Mode::Exclusive),
         };
         Entry {
             how,
@@ -186,13 +206,21 @@ impl Quorum {
             claim: claim.clone(),
             leaving: false,
             lingers: false,
+            completes: false,
             listening: false,
             waiting: false,
+            waited: false,
             keeps: false,
             woken: false,
             told_at: <(Ticks, Place)>::default(),
             behind: None,
-            told: (None, Members::default()),
+            told: Told::default(),
+            given: Members::default(),
+            splits: 0,
+            passed: Told::default(),
+            ahead: None,
+            turn: false,
+            not_before: None,
             others: BTreeMap::new(),
             seen: BTreeMap::new(),
             stranger: false,
@@ -213,6 +241,11 @@ impl Quorum {
         self.options.plain.as_ref().is_some_and(Plain::stands)
     }
 
+    /// Who waits for a name on a member, and whose turn it is.
+    fn line_of(&self, name: &Name) -> [String; 2] {
+        [self.keys.line(name), self.keys.turn(name)]
+    }
+
     /// What members tell others of a claim.
     fn known_as(&self, id: ClaimId) -> ClaimId {
         self.options.plain.as_ref().map_or(id, |plain| plain.id_of(&plain.value(id, 0)))
@@ -226,14 +259,18 @@ impl Quorum {
         if matches!(event, Step::Leave { .. }) {
             entry.leaving = true;
         }
-        if matches!(event, Step::Renew { .. } | Step::Back { .. }) {
+        if matches!(event, Step::Renew { .. } | Step::Back { .. } | Step::Complete) {
             // Its caller has it, and waits no more: what restores it is not late because of that.
             entry.claim.give_up = None;
         }
         if matches!(event, Step::Ask { .. } | Step::Renew { .. }) {
             entry.others.clear();
+            (entry.ahead, entry.turn) = (None, false);
             entry.stranger = false;
             entry.errors.clear();
+        }
+        if matches!(event, Step::Ask { .. }) {
+            entry.machine.be_patient(self.patience(entry.claim.ttl));
         }
         let mut actions = Vec::new();
         entry.machine.step(event, &mut actions);
@@ -261,9 +298,15 @@ impl Quorum {
         let member = self.members.get(at)?;
         let (now, within) = (self.context.clock.now(), self.options.request_timeout);
         let within = entry.claim.give_up.map_or(within, |at| at.since(now).min(within));
+        // What completes a hold is of no use to it if it comes late, and may come after what gives
+        // it back, over the connection before.
+        let within = match verb == Verb::Take && entry.machine.is_held() {
+            true => within.min(self.patience(entry.claim.ttl)),
+            false => within,
+        };
         let in_time_until = self.steady.now().plus(within);
         // Whoever is a member already has one vote. What it has under either name is given back.
-        if self.is_twin(at) && !matches!(verb, Verb::Give | Verb::Undo) {
+        if self.is_twin(at) && !verb.gives() {
             let nothing = std::future::ready(Heard::nothing());
             return Some((Sent { member: at, verb, round, in_time_until }, Box::pin(nothing)));
         }
@@ -290,27 +333,39 @@ impl Quorum {
                 let (round, wait) = (round.to_string(), millis(self.options.wait));
                 let mut arguments = vec![claim, round, ttl, not_after, who, number];
                 arguments.push(entry.machine.first().to_string());
+                // What a hold asks for waits for nothing.
+                let waits = entry.how != Line::Try && !entry.machine.is_held();
+                arguments.push(u8::from(waits).to_string());
                 arguments.extend([member.run(), wait.to_string()]);
                 let script = if shared { Which::QuorumRead } else { Which::QuorumTake };
+                let keys = [keys, self.line_of(&entry.claim.name).into()].concat();
                 Call { script, keys: keys.into(), arguments: arguments.into() }
             }
             (Verb::Keep, None) => {
-                let arguments = vec![claim, ttl, number, member.run()];
+                let held = u8::from(entry.machine.is_held()).to_string();
+                let arguments = vec![claim, ttl, number, held, member.run()];
                 let script = if shared { Which::QuorumReadKeep } else { Which::QuorumKeep };
                 Call { script, keys: keys.into(), arguments: arguments.into() }
             }
-            (Verb::Give | Verb::Undo, None) => {
+            (Verb::Give | Verb::Undo | Verb::Cede { .. }, None) => {
                 let mut arguments = vec![claim, round.to_string()];
-                arguments.extend((verb == Verb::Give).then(|| entry.channel.clone()));
+                let waits = verb != Verb::Give && entry.how != Line::Try;
+                let first = Some(entry.machine.first().to_string()).filter(|_| waits);
+                arguments.extend((!shared).then(|| first.unwrap_or_default()));
+                arguments.extend((verb != Verb::Undo).then(|| entry.channel.clone()));
+                if let Verb::Cede { to } = verb {
+                    arguments.extend([to.claim.to_string(), to.first.to_string()]);
+                }
                 let [record, _, _, readers] = entry.keys.clone();
-                let (script, keys) = match shared {
+                let (script, mut keys) = match shared {
                     true => (Which::QuorumReadGive, vec![record, readers]),
                     false => (Which::QuorumGive, vec![record]),
                 };
+                keys.extend(self.line_of(&entry.claim.name));
                 Call { script, keys: keys.into(), arguments: arguments.into() }
             }
         };
-        let gives = matches!(verb, Verb::Give | Verb::Undo);
+        let gives = verb.gives();
         let started = match gives {
             true => member.link.start_releases(std::iter::once(&call)),
             false => member.link.start(&[call.by_name()]),
@@ -345,6 +400,7 @@ impl Quorum {
             }
             match outcome {
                 Outcome::Granted { since, number } => {
+                    self.note_contended(id, false);
                     self.hush(id);
                     let Some(ttl) = self.state().claims.get(&id).map(|entry| entry.claim.ttl)
                     else {
@@ -366,9 +422,10 @@ impl Quorum {
                         self.retire(id);
                         return Attempt::Busy(holder);
                     }
+                    self.note_contended(id, true);
                     // Who is told of keys that were read needs no channel.
                     if listening || self.tracks() {
-                        return Attempt::InLine(self.wait_for(id, keeps, rest, holder));
+                        return Attempt::InLine(self.wait_for(id, by, keeps, rest, holder));
                     }
                     self.listen(id).await;
                     stepped = self.once_more(id);
@@ -429,60 +486,6 @@ impl Quorum {
             None => Vec::new(),
         };
         errors::too_few(&self.options, &errors)
-    }
-
-    /// From now on the claim waits for a word; answers when to ask again without one.
-    fn wait_for(
-        &self,
-        id: ClaimId,
-        keeps: bool,
-        rest: Option<Duration>,
-        holder: Option<Box<Holder>>,
-    ) -> Place {
-        let now = self.context.clock.now();
-        let look = match rest {
-            Some(rest) => rest.saturating_add(Duration::from_millis(1)).clamp(LOOK.0, LOOK.1),
-            // Nobody has a majority: whoever contends asks again soon. Where records do not tell
-            // who lives, all may give back: not in step, so that one of them comes first.
-            None if self.options.plain.is_some() => LOOK.0.mul_f64(1.0 + jitter()),
-            None => LOOK.0,
-        };
-        let mut state = self.state();
-        let Some(entry) = state.claims.get_mut(&id) else { return Place::default() };
-        (entry.waiting, entry.keeps) = (true, keeps);
-        // Woken while it was asked for: as soon as a waiter that is woken later (see `hear`).
-        let told = entry.told.1.len() >= self.options.majority();
-        let at = match std::mem::take(&mut entry.woken) {
-            true if keeps || told => now,
-            true => now.plus(TOLD_BY_FEW),
-            false => now.plus(look),
-        };
-        let place = Place { ahead: None, holder, ask_at: Some(at) };
-        entry.told_at = (now, place.clone());
-        place
-    }
-
-    /// What a claim was answered that asked a moment ago, and has heard nothing since: the word
-    /// for which it would ask again is of before.
-    fn has_just_asked(&self, id: ClaimId) -> Option<Place> {
-        let now = self.context.clock.now();
-        let state = self.state();
-        let entry = state.claims.get(&id).filter(|_| !self.tracks())?;
-        let (since, place) = &entry.told_at;
-        let is_due = place.ask_at.is_none_or(|at| at <= now);
-        (entry.waiting && !is_due && now < since.plus(TOLD_BY_FEW)).then(|| place.clone())
-    }
-
-    /// Lets others pass that wait for what was given back: the claim does not ask before a pause,
-    /// unless somebody else gives back.
-    pub(super) fn stand_back(&self, claim: &Claim, behind: ClaimId) -> Option<Ticks> {
-        let now = self.context.clock.now();
-        // Whoever has little time asks before it is over.
-        let pause = claim.give_up.map_or(LOOK.0, |at| LOOK.0.min(at.since(now) / 2));
-        let mut state = self.state();
-        let entry = state.claims.get_mut(&claim.id)?;
-        (entry.waiting, entry.behind) = (true, Some(behind));
-        Some(now.plus(pause))
     }
 
     /// Asks how claims and holds stand: by asking again, which extends what is held.

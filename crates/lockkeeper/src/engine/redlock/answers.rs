@@ -17,7 +17,7 @@ impl Quorum {
     fn arrived(self: &Arc<Self>, id: ClaimId, sent: Sent, mut heard: Heard) -> Stepped {
         let Sent { member, verb, round, in_time_until } = sent;
         // It may have become one since it was asked.
-        if self.is_twin(member) && !matches!(verb, Verb::Give | Verb::Undo) {
+        if self.is_twin(member) && !verb.gives() {
             heard = Heard { error: heard.error, ..Heard::nothing() };
             let why = self.silence(member, self.steady.now(), Duration::ZERO);
             heard.error = heard.error.or(why);
@@ -53,6 +53,8 @@ impl Quorum {
                 }
                 entry.others.extend(heard.holder.map(|record| (record.claim, record)));
                 entry.heard_by = entry.heard_by.max(heard.heard_by);
+                entry.turn |= heard.turn;
+                entry.ahead = entry.ahead.into_iter().chain(heard.ahead).min();
                 if verb == Verb::Take && heard.said == Said::Unclear {
                     entry
                         .doubts
@@ -61,7 +63,9 @@ impl Quorum {
             }
         }
         let now = self.context.clock.now();
-        self.step(id, Step::Said { now, member, verb, round, said: heard.said })
+        let stepped = self.step(id, Step::Said { now, member, verb, round, said: heard.said });
+        self.complete_soon(id);
+        stepped
     }
 
     /// The time for the answers of a round is over.
@@ -77,7 +81,7 @@ impl Quorum {
             };
             for member in missing {
                 state.silent.0 |= 1 << member;
-                let error = self.silence(member, self.steady.now(), waited);
+                let error = self.late(member, self.steady.now(), waited);
                 if let Some(entry) = state.claims.get_mut(&id) {
                     entry.errors.extend(error.map(|error| (member, error)));
                 }

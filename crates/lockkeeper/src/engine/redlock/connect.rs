@@ -46,7 +46,7 @@ impl Quorum {
             }
             let enough = up == self.options.majority();
             if enough || errors::are_too_few_left(&self.options, &errors) {
-                let moment = self.options.server_timeout(self.options.ttl);
+                let moment = self.patience(self.options.ttl);
                 until = until.min(Instant::now() + moment);
             }
         }
@@ -187,7 +187,7 @@ impl Quorum {
 
     /// Ends every connection, once what is being given back is gone where somebody answers.
     pub(super) async fn close(&self) {
-        let within = self.options.server_timeout(self.options.ttl) * 2;
+        let within = self.patience(self.options.ttl) * 2;
         self.parting.settled(within, || true).await;
         self.end();
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::acquire::LOOK;
 use super::errors::{NO_TLS, of_member};
 use super::options::RedlockOptions;
 use super::plain::Plain;
+use super::waiting::LOOK;
 use super::{Quorum, Redlock};
 use crate::engine::redis::describe::Facts;
 use crate::engine::redis::errors;
@@ -72,6 +72,11 @@ fn breaks(options: &RedlockOptions) -> Vec<String> {
     }
     vec![
         clock,
+        format!(
+            "clocks of a majority that are set back: the lock of a holder that died is free after \
+             up to {} then",
+            spoken(options.ttl * 2 + LOOK.0)
+        ),
         format!(
             "a member that loses single keys while it runs (eviction, DEL), or one that started, \
              was flushed or was replaced by its replica, and whose clock steps forward within \

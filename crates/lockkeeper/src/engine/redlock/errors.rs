@@ -149,6 +149,10 @@ impl Quorum {
     /// Why a member gave no answer that counts, where it said nothing itself.
     /// `now`: on the steady clock.
     pub(super) fn silence(&self, nth: usize, now: Ticks, waited: Duration) -> Option<Error> {
+        self.unanswered(nth, now, waited, "")
+    }
+
+    fn unanswered(&self, nth: usize, now: Ticks, waited: Duration, option: &str) -> Option<Error> {
         let member = self.members.get(nth)?;
         if let Some(why) = member.refuses_at_once() {
             return Some(why);
@@ -157,7 +161,7 @@ impl Quorum {
         if let Some(error) = self.not_yet(nth, now) {
             return Some(error);
         }
-        let text = format!("Redis at {at} did not answer within {waited:?}");
+        let text = format!("Redis at {at} did not answer within {waited:?}{option}");
         Some(Error::new(ErrorKind::Unreachable, text))
     }
 
@@ -179,6 +183,11 @@ impl Quorum {
             member.clean().filter(|_| member.is_stranger())?.at
         };
         (counts_at > now).then(|| counts_at.since(now))
+    }
+
+    /// The same of one that did not answer a claim in the time that it has for that.
+    pub(super) fn late(&self, nth: usize, now: Ticks, waited: Duration) -> Option<Error> {
+        self.unanswered(nth, now, waited, " (server_timeout)")
     }
 
     /// Why a member that can be reached does not count yet, and until when.

@@ -1,5 +1,5 @@
 -- Takes it away from these claims, or from anybody if none is named.
--- KEYS: record readers. ARGV: channel claims…
+-- KEYS: record readers line turn. ARGV: channel claims…
 local gone, meant, read = 0, {}, '2 readers'
 for i = 2, #ARGV do meant[ARGV[i]] = true end
 local text = redis.call('GET', KEYS[1])
@@ -11,5 +11,5 @@ for _, claim in ipairs(redis.call('HKEYS', KEYS[2])) do
 end
 if text == read and redis.call('HLEN', KEYS[2]) == 0 then redis.call('DEL', KEYS[1]) end
 if gone == 0 then return {'D', '0'} end
-redis.pcall('PUBLISH', ARGV[1], 'force')
+hand_on(KEYS[3], KEYS[4], ARGV[1], 'force')
 return {'D', '1'}

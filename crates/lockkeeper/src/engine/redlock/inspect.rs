@@ -194,9 +194,13 @@ impl Quorum {
         }
         arguments.extend(meant);
         let mut keys = self.keys_of(name);
-        if let Some(plain) = self.options.plain.as_ref().filter(|plain| plain.stands()) {
-            let [_, queue, ..] = plain.keys(name);
-            keys.push(queue);
+        match &self.options.plain {
+            None => keys.extend([self.keys.line(name), self.keys.turn(name)]),
+            Some(plain) if plain.stands() => {
+                let [_, queue, ..] = plain.keys(name);
+                keys.push(queue);
+            }
+            Some(_) => {}
         }
         let call = Call { script, keys: keys.into(), arguments: arguments.into() };
         let told = self.of_all(|quorum, at| quorum.call(at, call.clone())).await?;

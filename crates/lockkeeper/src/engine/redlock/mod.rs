@@ -12,7 +12,7 @@
 //! | `proposal` | which number is asked for |
 //! | `admit`, `floor` | how a member that started comes to count, with numbers above all before |
 //! | `acquire`, `answers` | asking, what is answered, and asking again |
-//! | `watch` | waiting for a word that it is free; following what changes |
+//! | `waiting`, `watch` | when a waiter asks again; words that it is free; following what changes |
 //! | `release` | renewing, giving back, and what is left behind on members that did not answer |
 //! | `inspect` | who holds what, as the majority says; taking a lock away |
 //! | `beside` | locks of another layout under the same name |
@@ -35,6 +35,7 @@ mod recipe;
 mod record;
 mod registration;
 mod release;
+mod waiting;
 mod watch;
 mod wire;
 
@@ -70,7 +71,7 @@ use crate::engine::{
     Standing, WatchId,
 };
 use crate::words::claim::{self, Claim};
-use crate::words::clock::Clock;
+use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantee::{Description, Warning};
 use crate::words::id::{ClaimId, HoldId, LeaseId};
@@ -117,6 +118,8 @@ struct Connected {
 #[derive(Default)]
 struct State {
     claims: BTreeMap<ClaimId, Entry>,
+    /// The channels of names on which somebody was refused lately, and until when that is so.
+    contended: BTreeMap<String, Ticks>,
     /// How many claims listen to a channel.
     channels: BTreeMap<String, usize>,
     /// Members that did not answer in time when they were last asked.
@@ -292,6 +295,15 @@ impl Quorum {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// How long a member's answer to a claim with this lease is waited for. Links that are slow
+    /// have more time: what most of them need is known from their last answers.
+    fn patience(&self, ttl: Duration) -> Duration {
+        let mut trips: Vec<Duration> = self.members.iter().filter_map(Member::trip).collect();
+        trips.sort_unstable();
+        let most = trips.get(self.options.majority() - 1).copied().unwrap_or_default();
+        self.options.server_timeout(ttl, most)
+    }
+
     /// Asks every member the same, and gives what they said: all answers of those that usually
     /// answer, as long as they come in time.
     ///
@@ -311,7 +323,7 @@ impl Quorum {
             twins.into_iter().filter_map(|at| why(at).map(|error| (at, error))).collect();
         let mut told = Vec::new();
         let begun = Instant::now();
-        let soon = self.options.server_timeout(self.options.ttl);
+        let soon = self.patience(self.options.ttl);
         let mut until = begun + soon;
         while !asked.is_empty() {
             let enough = told.len() >= self.options.majority();

@@ -3,8 +3,8 @@
 //!
 //! `lockkeeper:{redlock:stock/sku-42}` is the record. The same with `:free:DB` behind it is the
 //! channel that tells who gave it back; a channel is heard in every database, hence the number.
-//! `…:readers` are those who share the lock, `…:last` is the last number of the name, and
-//! `lockkeeper:redlock` is about the member itself.
+//! `…:readers` are those who share the lock, `…:line` those who wait, `…:turn` is whose turn it is,
+//! `…:last` the last number of the name, and `lockkeeper:redlock` is about the member itself.
 
 use crate::engine::words::{escape, unescape};
 use crate::words::name::Name;
@@ -34,6 +34,16 @@ impl Keys {
     /// The last number of a name.
     pub(super) fn last(&self, name: &Name) -> String {
         format!("{}:last", self.record(name))
+    }
+
+    /// Who waits for a name, in order.
+    pub(super) fn line(&self, name: &Name) -> String {
+        format!("{}:line", self.record(name))
+    }
+
+    /// Whose turn it is to have a name.
+    pub(super) fn turn(&self, name: &Name) -> String {
+        format!("{}:turn", self.record(name))
     }
 
     /// What a member keeps about itself.

@@ -44,7 +44,8 @@ pub(super) struct RedlockOptions {
     pub(super) wait: Duration,
     /// How far the members' clocks may be apart.
     pub(super) clock_skew: Duration,
-    /// How long a member's answer to an acquire is waited for; `None` for a hundredth of its lease.
+    /// How long a member's answer to an acquire is waited for; `None`: see
+    /// [`Self::server_timeout`].
     server_timeout: Option<Duration>,
     pub(super) connect_timeout: Duration,
     pub(super) request_timeout: Duration,
@@ -152,9 +153,12 @@ impl RedlockOptions {
         self.members.len() / 2 + 1
     }
 
-    /// How long a member's answer to a claim with this lease is waited for.
-    pub(super) fn server_timeout(&self, ttl: Duration) -> Duration {
-        self.server_timeout.unwrap_or_else(|| SERVER_TIMEOUT_LEAST.max(ttl / 100))
+    /// How long a member's answer to a claim with this lease is waited for: what the URL says, else
+    /// a hundredth of the lease. Where a majority needs so much for an answer (`trip`), four times
+    /// that, as long as it is no more than a quarter of the lease.
+    pub(super) fn server_timeout(&self, ttl: Duration, trip: Duration) -> Duration {
+        let least = SERVER_TIMEOUT_LEAST.max(ttl / 100);
+        self.server_timeout.unwrap_or_else(|| least.max((trip * 4).min(ttl / 4)))
     }
 }
 
@@ -238,13 +242,22 @@ mod tests {
         assert_eq!((options.namespace.as_str(), options.majority()), ("shop", 2));
         assert_eq!(options.max_ttl, Duration::from_secs(120));
         assert_eq!(options.clock_skew, Duration::from_secs(10));
-        assert_eq!(options.server_timeout(options.ttl), Duration::from_millis(80));
+        let slow = Duration::from_millis(70);
+        assert_eq!(options.server_timeout(options.ttl, slow), Duration::from_millis(80));
         assert!(!format!("{options:?}").contains("s3same"), "{options:?}");
         let options = parse("redlock://a,b,c,d,e").unwrap();
         assert_eq!((options.majority(), options.max_ttl), (3, Duration::from_secs(60)));
-        for (ttl, patience) in [(30_000, 300), (2_000, 50), (200, 50)] {
-            let patience_is = options.server_timeout(Duration::from_millis(ttl));
-            assert_eq!(patience_is, Duration::from_millis(patience), "{ttl}");
+        for (ttl, trip, patience) in [
+            (30_000, 0, 300),
+            (30_000, 70, 300),
+            (2_000, 1, 50),
+            (2_000, 70, 280),
+            (2_000, 700, 500),
+            (200, 70, 50),
+        ] {
+            let [ttl, trip] = [ttl, trip].map(Duration::from_millis);
+            let patience_is = options.server_timeout(ttl, trip);
+            assert_eq!(patience_is, Duration::from_millis(patience), "{ttl:?} {trip:?}");
         }
         assert!(parse("redlock://a,b,c?tls=true&tls_ca=/ca.pem").unwrap().members[2].tls.is_some());
         for layout in [Layout::Native, Layout::Plain, Layout::Redisson] {

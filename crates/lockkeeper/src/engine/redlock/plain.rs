@@ -201,15 +201,15 @@ impl Plain {
         match verb {
             Verb::Take => arguments.extend([ttl_ms.to_string(), not_after_us.to_string(), run]),
             Verb::Keep => arguments.extend([ttl_ms.to_string(), run]),
-            Verb::Give | Verb::Undo => arguments.extend(channel),
+            Verb::Give | Verb::Undo | Verb::Cede { .. } => arguments.extend(channel),
         }
         let script = match (self.others, verb) {
             (Others::Value(_), Verb::Take) => Which::QuorumPlainTake,
             (Others::Value(_), Verb::Keep) => Which::QuorumPlainKeep,
-            (Others::Value(_), Verb::Give | Verb::Undo) => Which::QuorumPlainGive,
+            (Others::Value(_), _) => Which::QuorumPlainGive,
             (Others::Redisson { .. }, Verb::Take) => Which::QuorumHashTake,
             (Others::Redisson { .. }, Verb::Keep) => Which::QuorumHashKeep,
-            (Others::Redisson { .. }, Verb::Give | Verb::Undo) => Which::QuorumHashGive,
+            (Others::Redisson { .. }, _) => Which::QuorumHashGive,
         };
         Call { script, keys: [key].into(), arguments: arguments.into() }
     }
@@ -227,7 +227,7 @@ impl Plain {
                 arguments.extend([place, wait, channel, run]);
                 Which::QuorumFairTake
             }
-            Verb::Give | Verb::Undo => {
+            Verb::Give | Verb::Undo | Verb::Cede { .. } => {
                 arguments.extend([place, channel]);
                 arguments.extend((verb == Verb::Undo && waits).then_some(wait));
                 Which::QuorumFairGive

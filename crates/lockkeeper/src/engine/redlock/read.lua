@@ -1,16 +1,16 @@
 -- Writes the record of a reader, unless somebody else has the name alone; asked for twice it is
 -- there once (R3). As take, which has the same keys and arguments.
--- KEYS: record last member readers. ARGV: claim round ttl_ms not_after_us who number first run
--- max_ttl_ms
+-- KEYS: record last member readers. ARGV: claim round ttl_ms not_after_us who number first waits
+-- run max_ttl_ms
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local stamp = exact(now)
 if now > tonumber(ARGV[4]) then return {'T', stamp} end
 local round, since = tonumber(ARGV[2]), stamp
-local last, counts, top = known(KEYS[2], KEYS[3], ARGV[8], now, ARGV[9])
+local last, counts, top = known(KEYS[2], KEYS[3], ARGV[9], now, ARGV[10])
 local number, alone = given(ARGV[6], last, now), read(KEYS[1])
 if alone then
-  return {'B', stamp, exact(last), exact(redis.call('PTTL', KEYS[1])), alone.text}
+  return {'B', stamp, exact(last), exact(rest(KEYS[1], alone)), alone.text}
 end
 local held = reading(KEYS[4], ARGV[1], now)
 if held then

@@ -1,5 +1,5 @@
 -- Deletes the record of a reader, as give does, and tells the waiters if nobody reads any more.
--- KEYS: record readers. ARGV: claim round [channel]
+-- KEYS: record readers line turn. ARGV: claim round [channel [claim first]]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local held = reading(KEYS[2], ARGV[1], now)
@@ -8,5 +8,8 @@ redis.call('HDEL', KEYS[2], ARGV[1])
 if is_read(KEYS[2], now) then return {'D', '0'} end
 if redis.call('GET', KEYS[1]) == READ then redis.call('DEL', KEYS[1]) end
 if not ARGV[3] then return {'D', '0'} end
-local heard = redis.pcall('PUBLISH', ARGV[3], ARGV[1])
-return {'D', type(heard) == 'number' and string.format('%.0f', heard) or '0'}
+if ARGV[4] then
+  tell(KEYS[4], ARGV[3], '-', ARGV[4], ARGV[5])
+  return {'D', '0'}
+end
+return {'D', hand_on(KEYS[3], KEYS[4], ARGV[3], ARGV[1])}

@@ -55,10 +55,22 @@ local function first_reader(key, now)
     if not one then
       redis.call('HDEL', key, all[i])
     else
+      if one.rest > one.ttl then
+        -- As a record: see rest.
+        one.rest = one.ttl
+        redis.call('HSET', key, one.claim,
+          string.format('%.0f %s', now + one.ttl * 1000, one.text))
+      end
       one.lives = one.ttl - one.rest <= math.max(1000, one.ttl / 50)
       if not first or is_before(one, first) then first = one end
       longest = math.max(longest, one.rest)
     end
+  end
+  -- What says that there are readers lasts as long as they do.
+  local left = first and redis.call('PTTL', key) or 0
+  if left < 0 or left > longest + 1 then
+    redis.call('PEXPIRE', key, longest)
+    if redis.call('GET', KEYS[1]) == READ then redis.call('PEXPIRE', KEYS[1], longest) end
   end
   return first, longest
 end

@@ -24,6 +24,7 @@
 //! for all that a member has. A reader's number is kept as every other, so that it is above those
 //! of all writers before, and below those of all after.
 
+mod hold;
 #[cfg(test)]
 mod search;
 #[cfg(test)]
@@ -32,6 +33,8 @@ mod votes;
 mod words;
 
 pub(super) use words::{Action, Event, Members, Other, Outcome, Rank, Rules, Said, Silent, Verb};
+
+use std::time::Duration;
 
 use crate::words::clock::Ticks;
 use crate::words::id::ClaimId;
@@ -85,6 +88,12 @@ pub(super) struct Recipe {
     ours: Members,
     /// The same before this round.
     ours_before: Members,
+    /// Where somebody was in the way of a hold.
+    lacks: Members,
+    /// What it keeps beside contenders that come after it.
+    kept: Members,
+    /// A holder refused it: what it gets of this round all the same it gives back.
+    undoes: bool,
 }
 
 impl Recipe {
@@ -99,7 +108,15 @@ impl Recipe {
             said: vec![None; rules.members],
             ours: Members::default(),
             ours_before: Members::default(),
+            lacks: Members::default(),
+            kept: Members::default(),
+            undoes: false,
         }
+    }
+
+    /// For how long members' answers are waited for from now on.
+    pub(super) fn be_patient(&mut self, patience: Duration) {
+        self.rules.patience = patience;
     }
 
     /// Whether it holds, as far as is known.
@@ -116,12 +133,12 @@ impl Recipe {
         Rank { first: self.first(), claim: self.id }
     }
 
-    /// The number that it holds under.
     /// Whether that is the round whose answers are waited for.
     pub(super) fn is_asking_in(&self, round: u64) -> bool {
         self.round == round
     }
 
+    /// The number that it holds under.
     fn number(&self) -> Option<u64> {
         match self.phase {
             Phase::Held { number, .. } | Phase::Renewing { number, .. } => Some(number),
@@ -134,9 +151,24 @@ impl Recipe {
         matches!(self.phase, Phase::Asking { .. } | Phase::Numbering { .. })
     }
 
+    /// The members whose record of it stays, though it was refused.
+    pub(super) fn kept(&self) -> Members {
+        self.kept
+    }
+
     /// The members that may have its record.
     pub(super) fn ours(&self) -> Members {
         self.ours
+    }
+
+    /// Whether it has a place where it is refused, in lines that tell whose turn it is.
+    pub(super) fn lines_up(&self) -> bool {
+        self.rules.stands && self.rules.names_giver
+    }
+
+    /// Whether it holds, and somebody was in the way on some member.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.is_held() && self.lacks.len() > 0
     }
 
     /// The members that have not answered in this round.
@@ -176,6 +208,7 @@ impl Recipe {
                     out.push(Action::Send { member, verb: Verb::Keep, round, number });
                 }
             }
+            Event::Complete => self.complete(out),
             Event::Suspect { member } => self.ours.insert(member),
         }
     }
@@ -199,6 +232,7 @@ impl Recipe {
 
     fn ask(&mut self, now: Ticks, silent: Silent, number: u64, out: &mut Vec<Action>) {
         self.phase = Phase::Asking { since: now, silent };
+        (self.kept, self.undoes) = (Members::default(), false);
         self.ours_before = self.ours;
         for member in self.members() {
             self.ours.insert(member);
@@ -206,34 +240,15 @@ impl Recipe {
         self.begin(Verb::Take, number, now.plus(self.rules.patience), out);
     }
 
-    fn renew(&mut self, now: Ticks, number: u64, asked: bool, out: &mut Vec<Action>) {
-        self.phase = Phase::Renewing { since: now, number, asked };
-        self.begin(Verb::Keep, number, now.plus(self.rules.long_patience), out);
-    }
-
-    fn leave(&mut self, now: Ticks, out: &mut Vec<Action>) {
-        let held = match self.phase {
-            Phase::Leaving { held, .. } => held,
-            _ => self.is_held(),
-        };
-        self.phase = Phase::Leaving { held, told: false };
-        // The time of the question before is not the time for this one.
-        self.round += 1;
-        let ours = self.ours;
-        for (member, said) in self.said.iter_mut().enumerate() {
-            *said = (!ours.has(member)).then_some(Said::Nothing);
-        }
-        self.give_back(Verb::Give, out);
-        out.push(Action::Due { at: now.plus(self.rules.long_patience), round: self.round });
-        self.conclude(now, false, out);
-    }
-
     /// Asks every member that may have it to give it back.
     fn give_back(&mut self, verb: Verb, out: &mut Vec<Action>) {
         let round = self.round;
-        // Where it waits behind somebody there is nothing to undo.
-        let waits = |member| {
-            verb == Verb::Undo && matches!(self.said.get(member), Some(Some(Said::Other(_))))
+        // Where it waits behind somebody there is nothing to undo, and perhaps nothing where it is
+        // not known yet whether it does.
+        let waits = |member| match self.said.get(member) {
+            Some(Some(Said::Other(_))) => verb != Verb::Give,
+            Some(None) => verb == Verb::Undo && self.undoes,
+            _ => false,
         };
         let some = self.members().filter(|member| self.ours.has(*member) && !waits(*member));
         out.extend(some.map(|member| Action::Send { member, verb, round, number: 0 }));
@@ -257,11 +272,13 @@ impl Recipe {
             // Its place in the queue may be there.
             (Verb::Take | Verb::Keep, Said::Other(_)) | (Verb::Keep, Said::Nothing)
                 if self.rules.stands => {}
-            (Verb::Undo, _) if self.rules.stands => {}
+            (Verb::Undo | Verb::Cede { .. }, _) if self.rules.stands => {}
             (Verb::Take | Verb::Keep, Said::Other(_)) | (Verb::Keep, Said::Nothing) => {
                 self.ours.remove(member);
             }
-            (Verb::Give | Verb::Undo, Said::Gave | Said::Nothing) => self.ours.remove(member),
+            // It has left a line, and may have been asked again before that.
+            (Verb::Give, _) if self.lines_up() && self.is_held() => {}
+            (_, Said::Gave | Said::Nothing) if verb.gives() => self.ours.remove(member),
             (Verb::Take, Said::Not) if !self.ours_before.has(member) => self.ours.remove(member),
             _ => {}
         }
@@ -270,42 +287,41 @@ impl Recipe {
             Phase::Numbering { .. } => Verb::Keep,
             Phase::Renewing { .. } => {
                 let there = self.ours.has(member);
-                if there && verb == Verb::Keep && matches!(said, Said::Other(_)) {
+                let lines = !self.rules.names_giver;
+                if lines && there && verb == Verb::Keep && matches!(said, Said::Other(_)) {
                     self.leave_line(member, out);
                 }
                 Verb::Keep
             }
             Phase::Leaving { .. } => Verb::Give,
             Phase::Held { number, restores } => {
+                // What completes a hold stands nowhere.
+                let first = !(self.rules.names_giver && self.lacks.has(member));
+                match (verb, said) {
+                    (Verb::Take, Said::Other(_)) => self.lacks.insert(member),
+                    (Verb::Take, Said::Yes { .. }) => self.lacks.remove(member),
+                    _ => {}
+                }
                 if restores && verb == Verb::Keep && said == Said::Nothing {
                     self.restore(member, number, out);
-                } else if verb == Verb::Take && matches!(said, Said::Other(_)) {
+                } else if first && verb == Verb::Take && matches!(said, Said::Other(_)) {
                     self.leave_line(member, out);
                 }
                 return;
             }
-            Phase::Idle => return,
+            Phase::Idle => {
+                if self.undoes && matches!((verb, said), (Verb::Take, Said::Yes { .. })) {
+                    let round = self.round;
+                    out.push(Action::Send { member, verb: Verb::Undo, round, number: 0 });
+                }
+                return;
+            }
         };
         let Some(place) = self.said.get_mut(member).filter(|said| said.is_none()) else { return };
         if verb == awaited {
             *place = Some(said);
             self.conclude(now, false, out);
         }
-    }
-
-    /// A hold waits nowhere: others would wait behind it where it has no record.
-    fn leave_line(&self, member: usize, out: &mut Vec<Action>) {
-        if self.rules.stands {
-            let round = self.round;
-            out.push(Action::Send { member, verb: Verb::Give, round, number: 0 });
-        }
-    }
-
-    /// A minority that lost the record of a hold gets it again.
-    fn restore(&mut self, member: usize, number: u64, out: &mut Vec<Action>) {
-        self.ours_before.remove(member);
-        self.ours.insert(member);
-        out.push(Action::Send { member, verb: Verb::Take, round: self.round, number });
     }
 
     /// Sees whether what was said is an answer; `due`: nothing more is waited for.
@@ -362,16 +378,40 @@ impl Recipe {
             return;
         }
         let rank = self.rank();
-        let dead = |other: Other| other.age > self.rules.living(other);
-        let keeps = !self.tries && self.others().all(|other| dead(other) || other.rank > rank);
+        // A hold may be one that cannot extend its records here, and loses another with whoever has
+        // it: nobody keeps anything beside it (H4).
+        let lives = |o: &Other| o.granted || o.age <= self.rules.living(*o);
+        let keeps = !self.tries && self.others().all(|other| !lives(&other) || other.rank > rank);
+        let to = self.others().filter(lives).map(|other| other.rank).min();
         let by = first.map(|(claim, _)| claim);
-        self.refused(Outcome::Refused { by, keeps, rest: None }, out);
+        self.ceded(Outcome::Refused { by, keeps, rest: None }, to, out);
+    }
+
+    /// Refused by several that contend. What it got is for the first of those that live: others
+    /// that heard of it would ask in vain, give back, and wake each other without end (R10).
+    fn ceded(&mut self, outcome: Outcome, to: Option<Rank>, out: &mut Vec<Action>) {
+        self.phase = Phase::Idle;
+        match (outcome, to) {
+            (Outcome::Refused { keeps: true, .. }, _) => {
+                for member in self.members() {
+                    if matches!(self.said.get(member), Some(Some(Said::Yes { .. }))) {
+                        self.kept.insert(member);
+                    }
+                }
+            }
+            _ if !self.rules.names_giver => self.give_back(Verb::Undo, out),
+            (_, Some(to)) => self.give_back(Verb::Cede { to }, out),
+            (_, None) => self.give_back(Verb::Give, out),
+        }
+        self.said.fill(None);
+        out.push(Action::Done(outcome));
     }
 
     /// A majority has our record, and keeps its number.
     fn granted(&mut self, now: Ticks, since: Ticks, number: u64, out: &mut Vec<Action>) {
         if self.rules.is_in_time(since, now) {
             self.phase = Phase::Held { number, restores: true };
+            self.note_lacks();
             for member in self.members() {
                 if matches!(self.said.get(member), Some(Some(Said::Other(_)))) {
                     self.leave_line(member, out);
@@ -412,7 +452,8 @@ impl Recipe {
         } else if lost > self.rules.members - majority {
             // It was taken away meanwhile.
             let by = self.first_of_others().map(|(claim, _)| claim);
-            self.refused(Outcome::Refused { by, keeps: false, rest: None }, out);
+            let to = self.others().map(|other| other.rank).min();
+            self.ceded(Outcome::Refused { by, keeps: false, rest: None }, to, out);
         } else if over || kept + self.awaited(silent) < majority {
             if self.taken() >= majority {
                 self.settle(now, since, silent, out);
@@ -422,91 +463,26 @@ impl Recipe {
         }
     }
 
+    /// Too few answered, or too late.
     fn refused(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
         self.phase = Phase::Idle;
-        match outcome {
-            Outcome::Refused { keeps: true, .. } => {}
-            // Contenders would wake each other, and themselves, without end.
-            Outcome::Refused { .. } if !self.rules.names_giver => self.give_back(Verb::Undo, out),
-            // It waits still: where it had the record it stands at the end again.
-            _ if self.rules.stands => self.give_back(Verb::Undo, out),
-            // Too few members counted, or too late, and it may have been a majority to others.
-            _ => self.give_back(Verb::Give, out),
-        }
+        // Too few members counted, or too late, and it may have been a majority to others. Where
+        // there are queues of others it waits still: where it had the record it stands at the end
+        // again.
+        let waits = self.rules.stands && !self.rules.names_giver;
+        self.give_back(if waits { Verb::Undo } else { Verb::Give }, out);
         self.said.fill(None);
         out.push(Action::Done(outcome));
     }
 
-    /// Refused by the holder of a majority: the waiters are not told of what is given back.
+    /// Refused by the holder of a majority: the waiters are not told of what is given back. Whoever
+    /// waits in line has nothing to give back where it is refused as well, as most often it is by
+    /// those that have not answered yet.
     fn held_by_another(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
         self.phase = Phase::Idle;
+        self.undoes = self.lines_up();
         self.give_back(Verb::Undo, out);
         self.said.fill(None);
-        out.push(Action::Done(outcome));
-    }
-
-    fn renewed(
-        &mut self,
-        now: Ticks,
-        (since, number): (Ticks, u64),
-        asked: bool,
-        over: bool,
-        out: &mut Vec<Action>,
-    ) {
-        let majority = self.rules.majority();
-        if self.taken() >= majority {
-            let in_time = self.rules.is_in_time(since, now);
-            self.phase = Phase::Held { number, restores: in_time };
-            if !in_time {
-                out.push(Action::Done(Outcome::TooSlow));
-                return;
-            }
-            let lost: Vec<usize> = self
-                .members()
-                .filter(|m| self.said.get(*m) == Some(&Some(Said::Nothing)))
-                .collect();
-            for member in lost {
-                self.restore(member, number, out);
-            }
-            out.push(Action::Done(match asked {
-                true => Outcome::Granted { since, number },
-                false => Outcome::Renewed { since },
-            }));
-        } else if self.count(|said| matches!(said, Said::Nothing | Said::Other(_)))
-            > self.rules.members - majority
-        {
-            // No majority can have had it all the time: somebody else may have been the holder.
-            self.phase = Phase::Idle;
-            self.give_back(Verb::Give, out);
-            out.push(Action::Done(Outcome::Lost));
-        } else if over {
-            self.phase = Phase::Held { number, restores: false };
-            out.push(Action::Done(Outcome::TooFew));
-        }
-    }
-
-    fn left(&mut self, held: bool, over: bool, out: &mut Vec<Action>) {
-        let majority = self.rules.majority();
-        let gave = self.count(|said| *said == Said::Gave);
-        let none = self.count(|said| matches!(said, Said::Nothing | Said::Other(_)));
-        let outcome = if held && gave >= majority {
-            Outcome::Freed
-        } else if none > self.rules.members - majority {
-            // Who gave a part of it back had it: what the others have lost is no illegal release.
-            match (held, gave) {
-                (true, 0) if !over => return,
-                (false, _) | (true, 0) => Outcome::NotOurs,
-                (true, _) => Outcome::Gone,
-            }
-        } else if !held && gave + none >= majority {
-            // What may be left elsewhere keeps nobody out.
-            Outcome::Freed
-        } else if over {
-            Outcome::TooFew
-        } else {
-            return;
-        };
-        self.phase = Phase::Leaving { held, told: true };
         out.push(Action::Done(outcome));
     }
 }

@@ -17,13 +17,15 @@ const SHOWN_MAX: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) claim: ClaimId,
-    /// The members' clock when it was first asked for, which orders contenders.
+    /// The members' clock when it was first asked for, which orders contenders; 0 for a hold.
     pub(super) first: u64,
     pub(super) rest: Duration,
     /// How long its lease was when it was written or extended.
     pub(super) ttl: Duration,
     /// The number that this member keeps for it, which need not be its token's.
     pub(super) number: u64,
+    /// Its claim is said to hold, and not to contend.
+    pub(super) granted: bool,
     /// Others may have it, too.
     pub(super) shared: bool,
     /// Empty in the layout `plain`, whose holder is the value that it wrote.
@@ -43,9 +45,11 @@ impl Record {
         let [_, claim, first, _round, number, since_us, ttl_ms, who] = words.as_slice() else {
             return Err(corrupt());
         };
+        let first = first.parse().map_err(|_| corrupt())?;
         Ok(Self {
             claim: ClaimId::parse(claim).ok_or_else(corrupt)?,
-            first: first.parse().map_err(|_| corrupt())?,
+            first,
+            granted: first == 0,
             rest: Duration::from_millis(u64::try_from(rest_ms).unwrap_or(0)),
             ttl: Duration::from_millis(ttl_ms.parse().map_err(|_| corrupt())?),
             number: number.parse().map_err(|_| corrupt())?,
@@ -60,7 +64,8 @@ impl Record {
     pub(super) fn plain(value: &str, rest_ms: i64, claim: ClaimId) -> Self {
         let rest = u64::try_from(rest_ms).map_or(FOREVER, Duration::from_millis);
         let (since_us, who) = (String::new(), value.to_owned());
-        Self { claim, first: 0, rest, ttl: rest, number: 0, shared: false, since_us, who }
+        let (first, number, granted, shared) = (0, 0, false, false);
+        Self { claim, first, rest, ttl: rest, number, granted, shared, since_us, who }
     }
 
     /// How long ago it was written or extended.
@@ -71,7 +76,7 @@ impl Record {
     /// The lease that was asked for; zero in the layout `plain`, where a key says only how long it
     /// lasts.
     pub(super) fn lease(&self) -> Duration {
-        if self.first == 0 { Duration::ZERO } else { self.ttl }
+        if self.since_us.is_empty() { Duration::ZERO } else { self.ttl }
     }
 
     /// Its holder, who has the lock for so long still.

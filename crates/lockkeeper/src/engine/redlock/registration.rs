@@ -60,7 +60,8 @@ const OPTIONS: [UrlOption; 13] = [
         "server_timeout",
         Value::Duration,
         "",
-        "how long a member's answer to an acquire may take; a hundredth of ttl, at least 50ms",
+        "how long a member's answer to an acquire may take; ttl/100, at least 50ms, more on \
+         slow links",
     ),
     UrlOption::new("connect_timeout", Value::Duration, "5s", "how long connecting may take"),
     UrlOption::new("request_timeout", Value::Duration, "2s", "how long other answers may take"),

@@ -17,6 +17,10 @@ use crate::words::lost::Lost;
 /// How often a member that did not answer is asked again to give back what is over.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
+/// After which pauses a hold asks those members again on which others were in the way: the first,
+/// and the second, which doubles from then on.
+const COMPLETE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+
 impl Quorum {
     /// Renews leases, all of them at once. A minority that lost its record gets it again.
     pub(super) fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
@@ -63,6 +67,41 @@ impl Quorum {
         }
         if self.tracks() {
             self.read_again();
+        }
+    }
+
+    /// A hold that others kept from a minority asks these again, after a flight, and less and less
+    /// often until it is renewed: with a bare majority it would end with one of its members.
+    pub(super) fn complete_soon(self: &Arc<Self>, id: ClaimId) {
+        let ttl = {
+            let mut state = self.state();
+            let Some(entry) = state.claims.get_mut(&id) else { return };
+            if !entry.machine.is_incomplete() || entry.leaving || self.options.plain.is_some() {
+                return;
+            }
+            if std::mem::replace(&mut entry.completes, true) {
+                return;
+            }
+            entry.claim.ttl
+        };
+        self.context.spawner.spawn(self.clone().complete(id, ttl));
+    }
+
+    async fn complete(self: Arc<Self>, id: ClaimId, ttl: Duration) {
+        let (mut pause, mut waited) = (COMPLETE.0, Duration::ZERO);
+        while !self.is_closed() && waited < ttl / 3 {
+            sleep(pause).await;
+            waited += pause;
+            pause = COMPLETE.1.max(pause * 2);
+            match self.state().claims.get(&id) {
+                Some(entry) if entry.machine.is_incomplete() && !entry.leaving => {}
+                _ => break,
+            }
+            let stepped = self.step(id, Step::Complete);
+            self.follow_rest(id, stepped.flights);
+        }
+        if let Some(entry) = self.state().claims.get_mut(&id) {
+            entry.completes = false;
         }
     }
 

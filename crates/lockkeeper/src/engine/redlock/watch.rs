@@ -29,6 +29,50 @@ pub(super) struct Watches {
     sooner: Notify,
 }
 
+/// Who gave the lock back lately, and which members told so. They tell of one release one after the
+/// other, and the first of them may tell of the next before the last does of this one.
+#[derive(Default)]
+pub(super) struct Told(Vec<(Option<ClaimId>, Members)>);
+
+impl Told {
+    /// Of how many releases it is remembered.
+    const LATELY: usize = 4;
+
+    /// How many members told that this claim gave back; `None` where words name nobody.
+    pub(super) fn by(&self, who: Option<ClaimId>) -> usize {
+        self.0.iter().find(|(giver, _)| *giver == who).map_or(0, |(_, members)| members.len())
+    }
+
+    /// Changes who told so; how many they are then.
+    fn change(&mut self, who: Option<ClaimId>, change: impl FnOnce(&mut Members)) -> usize {
+        let at = self.0.iter().position(|(giver, _)| *giver == who);
+        let (_, mut members) = at.map_or((who, Members::default()), |at| self.0.remove(at));
+        change(&mut members);
+        if self.0.len() == Self::LATELY {
+            self.0.remove(0);
+        }
+        self.0.push((who, members));
+        members.len()
+    }
+
+    /// One more member told so.
+    fn hear(&mut self, who: Option<ClaimId>, member: usize) -> usize {
+        self.change(who, |members| {
+            // A member tells twice of one that gave back twice.
+            if members.has(member) {
+                *members = Members::default();
+            }
+            members.insert(member);
+        })
+    }
+
+    /// What so many told is known, and the others say the same a moment later; what fewer told
+    /// begins anew.
+    pub(super) fn forget_below(&mut self, many: usize) {
+        self.0.retain(|(_, members)| members.len() >= many);
+    }
+}
+
 impl Watches {
     fn lock(&self) -> MutexGuard<'_, (BTreeSet<WatchId>, bool)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -62,7 +106,12 @@ impl Quorum {
         else {
             return;
         };
-        let who = ClaimId::parse(who);
+        // Who gave it back, and for whom alone, if it is not for all.
+        let (who, only) = who.split_once(' ').map_or((who, None), |(who, only)| (who, Some(only)));
+        // What a contender gives up is for one claim, and what a hold gives back for whose turn it
+        // is.
+        let ceded = who == "-";
+        let (who, only) = (ClaimId::parse(who), only.and_then(ClaimId::parse));
         let (now, majority) = (self.context.clock.now(), self.options.majority());
         let mut woken = Vec::new();
         for (id, entry) in &mut self.state().claims {
@@ -77,17 +126,38 @@ impl Quorum {
             if who.is_none() && entry.behind.is_some() && entry.told_at.0 == Ticks::default() {
                 continue;
             }
-            // A member tells twice of one that gave back twice.
-            if entry.told.0 != who || entry.told.1.has(member) {
-                entry.told = (who, Members::default());
-            }
-            let known = entry.told.1.len() >= majority;
-            entry.told.1.insert(member);
-            // It asks, or has asked, since a majority told: those that it got keep it in the way.
-            if known && !entry.keeps {
-                continue;
-            }
-            let at_once = entry.keeps || entry.told.1.len() >= majority;
+            let at_once = match only {
+                // It is the first of those that contend: these give way to it.
+                Some(only) if only == *id => {
+                    entry.given.insert(member);
+                    entry.not_before = None;
+                    entry.has_room(majority)
+                }
+                Some(_) if ceded => continue,
+                Some(_) if entry.lines_up() => {
+                    let again = entry.passed.by(who) > 0;
+                    entry.passed.hear(who, member);
+                    if again || !entry.waiting {
+                        continue;
+                    }
+                    entry.ahead = entry.ahead.map(|ahead| ahead.saturating_sub(1));
+                    let at = now.plus(entry.after_others());
+                    entry.not_before = Some(at);
+                    woken.push(Event::AskAt { claim: *id, at });
+                    continue;
+                }
+                _ => {
+                    let before = entry.told.by(who);
+                    let told = entry.told.hear(who, member);
+                    // It asks, or has asked, since a majority told: those that it got keep it in
+                    // the way.
+                    let keeps = entry.keeps && who.is_none();
+                    if before >= majority && told > before && !keeps {
+                        continue;
+                    }
+                    keeps || told >= majority
+                }
+            };
             if !entry.waiting {
                 entry.woken = true;
             } else if at_once {
@@ -115,10 +185,10 @@ impl Quorum {
             if entry.leaving || !hit(key) {
                 continue;
             }
-            entry.told.1.insert(member);
+            let told = entry.told.change(None, |members| members.insert(member));
             if !entry.waiting {
-                entry.woken |= entry.told.1.len() >= majority;
-            } else if entry.keeps || entry.told.1.len() >= majority {
+                entry.woken |= told >= majority;
+            } else if entry.keeps || told >= majority {
                 entry.waiting = false;
                 woken.push(Event::Wake { claim: *id });
             }
@@ -149,7 +219,7 @@ impl Quorum {
                 }
             }
         }
-        let until = Instant::now() + self.options.server_timeout(self.options.ttl);
+        let until = Instant::now() + self.patience(self.options.ttl);
         let silent = self.state().silent;
         subscribed.retain(|(at, _)| silent.0 & (1 << at) == 0);
         while !subscribed.is_empty() && first(&mut subscribed, until).await.is_some() {}

@@ -1,6 +1,6 @@
 //! One member: its connection, its clock, whether it counts, and what it says to a request.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +18,7 @@ use crate::engine::redis::options::{Address, Layout, RedisOptions};
 use crate::engine::redis::refusal::{Refusal, Stage};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::id::ClaimId;
 use crate::words::token::next_number;
 
 /// The layout of what members keep about themselves; the scripts write it.
@@ -36,6 +37,8 @@ pub(super) struct Member {
     /// Its time with our reading from after it told it, where `anchor` has one from before it was
     /// asked: its clock is not behind that.
     reached: Mutex<Option<Anchor>>,
+    /// How long it takes to answer, in nanoseconds, smoothed; 0 before the first answer.
+    trip: AtomicU64,
     /// Which run of it was connected last, and whether it was that one before as well.
     last_run: Mutex<(Option<String>, bool)>,
     /// It said that it was not admitted since it started.
@@ -67,12 +70,17 @@ pub(super) struct Heard {
     pub(super) error: Option<Error>,
     /// How many heard that it gave the lock back.
     pub(super) heard_by: u64,
+    /// How many wait before it.
+    pub(super) ahead: Option<u64>,
+    /// It is another's turn.
+    pub(super) turn: bool,
 }
 
 impl Heard {
     /// Nothing was sent.
     pub(super) fn nothing() -> Self {
-        Self { said: Said::Not, holder: None, number: 0, error: None, heard_by: 0 }
+        let (said, holder, error, ahead) = (Said::Not, None, None, None);
+        Self { said, holder, number: 0, error, heard_by: 0, ahead, turn: false }
     }
 }
 
@@ -109,6 +117,7 @@ impl Member {
             clock,
             anchor: Mutex::default(),
             reached: Mutex::default(),
+            trip: AtomicU64::new(0),
             last_run: Mutex::default(),
             stranger: AtomicBool::new(false),
             clean: Mutex::default(),
@@ -240,6 +249,7 @@ impl Member {
         let Some(facts) = self.link.facts() else { return };
         if let Some((server_us, before)) = facts.time {
             self.heard(server_us, before, true);
+            self.trip.store(nanos(facts.heard.since(before)), Ordering::Relaxed);
         }
         {
             let mut last = self.last_run.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,6 +282,21 @@ impl Member {
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Anchor::new(server_us, self.clock.now());
         *reached = Some(reached.filter(|_| !afresh).map_or(new, |old| old.newer(new)));
+    }
+
+    /// How long it takes to answer, if it ever did.
+    pub(super) fn trip(&self) -> Option<Duration> {
+        let trip = self.trip.load(Ordering::Relaxed);
+        (trip > 0).then(|| Duration::from_nanos(trip))
+    }
+
+    /// It answered what was asked at this time. That it is slow is soon known, and that it was once
+    /// is soon forgotten.
+    fn took(&self, before: Ticks) {
+        let trip = nanos(self.clock.now().since(before));
+        let old = self.trip.load(Ordering::Relaxed);
+        let new = if trip > old { old + (trip - old) / 2 } else { old - (old - trip) / 8 };
+        self.trip.store(new, Ordering::Relaxed);
     }
 
     /// A time that the member's clock has reached at one of our instants, were it a thousandth
@@ -382,6 +407,7 @@ impl Member {
                 return heard(said, Some(self.broken(&broken)));
             }
         };
+        self.took(answered.before);
         if let Value::Error(text) = &answered.value {
             return heard(Said::Not, Some(self.failed(call, text)));
         }
@@ -424,9 +450,28 @@ impl Member {
                 let text = format!("Redis at {}: {text}", self.options.address);
                 heard(Said::Not, Some(Error::new(ErrorKind::TimedOut, text)))
             }
-            (Some("B"), Some(number)) => Heard { number, ..self.other(call, items) },
+            (Some("B"), Some(number)) => {
+                let ahead = items.get(6).and_then(Value::unsigned);
+                Heard { number, ahead, ..self.other(call, items) }
+            }
+            (Some("R"), Some(number)) => Heard { number, ..self.turn(items) },
             _ => heard(Said::Unclear, Some(errors::garbage(&self.options))),
         }
+    }
+
+    /// It is somebody else's turn.
+    fn turn(&self, items: &[Value]) -> Heard {
+        let claim = items.get(4).and_then(Value::text).and_then(ClaimId::parse);
+        let left = items.get(3).and_then(Value::unsigned).map(Duration::from_millis);
+        let first = items.get(5).and_then(Value::unsigned);
+        let Some(((claim, rest), first)) = claim.zip(left).zip(first) else {
+            return Heard { error: Some(errors::garbage(&self.options)), ..Heard::nothing() };
+        };
+        let rank = Rank { first, claim };
+        let (age, ttl) = (Duration::ZERO, rest);
+        let said = Said::Other(Other { rank, granted: false, age, rest, ttl });
+        let ahead = items.get(6).and_then(Value::unsigned);
+        Heard { said, ahead, turn: true, ..Heard::nothing() }
     }
 
     /// Somebody else is in the way.
@@ -453,8 +498,9 @@ impl Member {
                 let longest = items.get(5).and_then(Value::unsigned).map(Duration::from_millis);
                 record.shared = longest.is_some();
                 let (age, rest) = (record.age(), longest.unwrap_or(record.rest));
+                let granted = record.granted;
                 return Heard {
-                    said: Said::Other(Other { rank, age, rest, ttl: record.lease() }),
+                    said: Said::Other(Other { rank, granted, age, rest, ttl: record.lease() }),
                     holder: Some(record),
                     ..Heard::nothing()
                 };
@@ -464,6 +510,10 @@ impl Member {
         };
         Heard { error: Some(error), ..Heard::nothing() }
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn warn(at: &Address, why: &Error) {

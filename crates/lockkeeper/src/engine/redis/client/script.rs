@@ -327,15 +327,18 @@ scripts! {
     PermitsResize = "redisson/wake" "redisson/permits_resize";
     CountDown = "redisson/wake" "redisson/latch";
     @quorum
-    QuorumTake = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/take";
+    QuorumTake =
+        "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/line"
+        "../redlock/take";
     QuorumKeep = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/keep";
-    QuorumGive = "../redlock/record" "../redlock/give";
+    QuorumGive = "../redlock/record" "../redlock/line" "../redlock/give";
     QuorumRead = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/read";
     QuorumReadKeep =
         "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/read_keep";
-    QuorumReadGive = "../redlock/record" "../redlock/readers" "../redlock/read_give";
+    QuorumReadGive =
+        "../redlock/record" "../redlock/readers" "../redlock/line" "../redlock/read_give";
     QuorumLook = "../redlock/look";
-    QuorumForce = "../redlock/force";
+    QuorumForce = "../redlock/line" "../redlock/force";
     QuorumClear = "../redlock/clear";
     QuorumTell = "../redlock/numbers" "../redlock/tell";
     QuorumAdmit = "../redlock/numbers" "../redlock/admit";

@@ -43,6 +43,10 @@ struct World {
     /// How often each client may ask, and extend what it has.
     asks: [u8; 2],
     renewals: u8,
+    /// How often a hold asks members again on which the other client was in the way.
+    completions: u8,
+    /// How often a member refuses a claim because it is somebody else's turn.
+    turns: u8,
     steps: u8,
     /// How often a member may lose everything and go on.
     restarts: u8,
@@ -115,6 +119,12 @@ enum Flaw {
     TwoVotes,
     /// It tells twice what it remembers.
     TellsTwice,
+    /// A hold that asks a member again takes what a contender has there.
+    CompletesOver,
+    /// Its lease begins anew when it does.
+    CompletesLease,
+    /// A member whose turn it is counts as one that has its record.
+    TurnCounts,
     /// A request to give back deletes what a later round wrote.
     GivesLater,
     /// The greatest number that was answered is told at once.
@@ -132,6 +142,8 @@ enum Flaw {
 const CONTENDING: World = World {
     asks: [1, 1],
     renewals: 0,
+    completions: 0,
+    turns: 0,
     steps: 0,
     restarts: 0,
     older: false,
@@ -222,6 +234,44 @@ fn r1_no_other_holds_before_a_lease_has_ended() {
 #[test]
 fn l7_a_renewal_lets_no_other_in() {
     never(&World { asks: [1, 1], renewals: 1, steps: 1, ..LATE });
+}
+
+/// A hold asks members again on which the other was in the way.
+const COMPLETING: World = World { asks: [1, 2], completions: 1, away: false, ..LATE };
+
+#[test]
+fn l4_a_hold_that_takes_what_becomes_free_lets_no_other_in() {
+    never(&COMPLETING);
+    never(&World { asks: [1, 1], steps: 2, ..COMPLETING });
+    never(&World { asks: [1, 1], renewals: 1, last: APART, ..COMPLETING });
+    never(&World { asks: [1, 1], renewals: 1, steps: 1, away: true, ..COMPLETING });
+    never(&World { asks: [1, 1], restarts: 1, ..COMPLETING });
+    never(&World { asks: [1, 1], restarts: 1, steps: 1, away: true, ..COMPLETING });
+    never(&World { asks: [1, 1], forces: 1, ..COMPLETING });
+    never(&ENDING_FIRST);
+}
+
+/// The second client's lease is shorter: it asks again while the first one's lasts, whose number
+/// is greater.
+const ENDING_FIRST: World =
+    World { asks: [1, 3], steps: 2, ttl: [TTL, STEP], clocks: Some([SKEW; MEMBERS]), ..COMPLETING };
+
+#[test]
+fn the_search_finds_what_a_hold_does_that_takes_too_much() {
+    let over = World { steps: 1, ..ENDING_FIRST };
+    found(over, Flaw::CompletesOver, "what a contender counted is taken from it");
+    found(ENDING_FIRST, Flaw::CompletesLease, "a lease that no majority has extended");
+}
+
+/// Members have lines, and keep places free for whose turn it is: each has a line of its own, so
+/// they may be of different claims, and of dead ones.
+const TAKING_TURNS: World = World { turns: 1, stands: true, ..LATE };
+
+#[test]
+fn r11_turns_that_members_do_not_agree_about_let_no_other_in() {
+    never(&TAKING_TURNS);
+    never(&World { asks: [1, 1], restarts: 1, steps: 1, last: APART, ..TAKING_TURNS });
+    found(TAKING_TURNS, Flaw::TurnCounts, "a turn is taken for a lock");
 }
 
 #[test]

@@ -42,8 +42,8 @@ impl Recipe {
 
     /// Who else has the most members, the smallest of several, and how many.
     pub(super) fn first_of_others(&self) -> Option<(ClaimId, usize)> {
-        let members = |rank| self.others().filter(|other| other.rank == rank).count();
-        let all = self.others().map(|other| (other.rank, members(other.rank)));
+        let members = |claim| self.others().filter(|other| other.rank.claim == claim).count();
+        let all = self.others().map(|other| (other.rank, members(other.rank.claim)));
         let first = all.min_by_key(|(rank, members)| (std::cmp::Reverse(*members), *rank));
         first.map(|(rank, members)| (rank.claim, members))
     }

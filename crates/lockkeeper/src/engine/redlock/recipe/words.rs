@@ -64,6 +64,10 @@ impl Members {
         self.0 & (1 << member) != 0
     }
 
+    pub(in crate::engine::redlock) fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
     pub(in crate::engine::redlock) fn len(self) -> usize {
         self.0.count_ones() as usize
     }
@@ -74,14 +78,25 @@ impl Members {
 pub(in crate::engine::redlock) enum Verb {
     /// Write our record, unless another's is there, under our number or a greater one.
     Take,
-    /// Extend our record, if it is there, and let it have our number, if that is the greatest.
+    /// Extend our record, if it is there, and let it have our number, if that is the greatest. A
+    /// hold says that it is one.
     Keep,
     /// Delete our record, unless a later round wrote it, and tell the waiters.
     Give,
     /// The same without a word: another claim has a majority, and no waiter can gain from it, or
-    /// contenders split the votes, and a word that names nobody would wake them all. Where there
+    /// contenders split the votes, and words name nobody, so that each would wake all. Where there
     /// are queues it stands there again.
     Undo,
+    /// The same with a word for one claim alone: the first of those that contend. It keeps what it
+    /// has, and nobody else gains from what is given back.
+    Cede { to: Rank },
+}
+
+impl Verb {
+    /// Whether it takes something back, and asks for nothing.
+    pub(in crate::engine::redlock) fn gives(self) -> bool {
+        matches!(self, Self::Give | Self::Undo | Self::Cede { .. })
+    }
 }
 
 /// Where a claim stands among contenders: the number of the middle one of the members' clocks
@@ -96,6 +111,8 @@ pub(in crate::engine::redlock) struct Rank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine::redlock) struct Other {
     pub(in crate::engine::redlock) rank: Rank,
+    /// It is known to be a hold's.
+    pub(in crate::engine::redlock) granted: bool,
     /// How long ago it was written or extended.
     pub(in crate::engine::redlock) age: Duration,
     /// How long it lasts still.
@@ -138,6 +155,8 @@ pub(in crate::engine::redlock) enum Event {
     Due { now: Ticks, round: u64 },
     /// A member is connected again, perhaps without what it had.
     Back { member: usize },
+    /// Others were in the way of a hold where a minority is: it is asked again.
+    Complete,
     /// A request of an earlier connection may have been carried out after all.
     Suspect { member: usize },
 }

@@ -522,3 +522,32 @@ fn r3_a_request_that_is_late_on_its_way_locks_for_nobody() {
     until("it arrives", || ran().iter().zip(&before).all(|(now, then)| now > then));
     assert_eq!(proxied.quorum.with_record(&asked), 0);
 }
+
+#[test]
+fn links_that_are_slower_than_the_least_server_timeout_lock_all_the_same() {
+    let proxied = Proxied::of(3);
+    let process = open(&proxied.url("max_ttl=24h")).expect("the members can be used");
+    let slow = Fault { delay: Duration::from_millis(70), ..Fault::default() };
+    proxied.all(Way::Down, &slow);
+    until("all links are slow", || {
+        let held = claim(&process, "a");
+        match process.attempt(&held) {
+            Attempt::Granted(_) => {
+                assert!(matches!(process.release(held.id), End::Freed));
+                true
+            }
+            Attempt::Unknown(error) => {
+                assert!(error.message().contains("server_timeout"), "{error}");
+                drop(process.wait(process.engine.withdraw(held.id)));
+                false
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+    // From then on each is granted at the first attempt.
+    for _ in 0..3 {
+        let held = claim(&process, "b");
+        granted(process.attempt(&held));
+        assert!(matches!(process.release(held.id), End::Freed));
+    }
+}

@@ -117,7 +117,9 @@ fn h2_a_member_gives_no_number_that_is_far_above_what_it_knows_and_keeps_one_tha
         let driver = member.link.connect().await.expect("it is up");
         tokio::spawn(member.link.clone().keep(Some(driver), |_| {}));
         let record = "lockkeeper:{redlock:a}";
-        let keys = [record, &format!("{record}:last"), KEY, &format!("{record}:readers")];
+        let [last, readers] = ["last", "readers"].map(|key| format!("{record}:{key}"));
+        let [line, turn] = ["line", "turn"].map(|key| format!("{record}:{key}"));
+        let keys = [record, &last, KEY, &readers, &line, &turn];
         let (claim, run) = (ClaimId::fresh().to_string(), member.run());
         let ask = |script, words: &[&str]| {
             let arguments = words.iter().copied().collect();
@@ -125,9 +127,9 @@ fn h2_a_member_gives_no_number_that_is_far_above_what_it_knows_and_keeps_one_tha
         };
         let number = |value: Value| value.items()[2].unsigned().expect("it has one");
         let far = far.to_string();
-        let take = [&claim, "1", "2000", "9000000000000000", "who", &far, "1", &run, "2000"];
+        let take = [&claim, "1", "2000", "9000000000000000", "who", &far, "1", "0", &run, "2000"];
         let given = ask(Which::QuorumTake, &take).await.expect("it answers");
-        let keep = [&*claim, "2000", &far, &run];
+        let keep = [&*claim, "2000", &far, "1", &run];
         let kept = ask(Which::QuorumKeep, &keep).await.expect("it answers");
         [number(given), number(kept)]
     });

@@ -8,7 +8,7 @@ use super::super::watch::TOLD_BY_FEW;
 use super::faults::ran;
 use super::support::{Proxied, Quorum, TTL, claim, open, open_at};
 use crate::engine::redis::tests::support::{Process, granted, until};
-use crate::engine::{Attempt, End, Event, Renewal, Standing};
+use crate::engine::{Attempt, End, Event, Line, Renewal, Standing};
 use crate::words::claim::Claim;
 use crate::words::clock::Clock;
 use crate::words::id::ClaimId;
@@ -24,10 +24,89 @@ fn told(event: &Event, id: ClaimId) -> Option<bool> {
 }
 
 #[test]
-fn r10_a_hand_off_costs_each_waiter_one_question() {
-    for layout in ["native", "redisson"] {
-        hand_off(layout);
+fn r10_a_hand_off_asks_whose_turn_it_is_and_nobody_else() {
+    let quorum = Quorum::of(3);
+    let [one, two, three] = [quorum.process(), quorum.process(), quorum.process()];
+    let [held, next, waiting] =
+        [&one, &two, &three].map(|process| Claim { ttl: TTL * 300, ..claim(process, "a") });
+    granted(one.attempt_until(&held));
+    two.queue_claim(&next);
+    three.queue_claim(&waiting);
+    let before = ran(&quorum, "time");
+    assert!(matches!(one.release(held.id), End::Freed));
+    while !two.event("a word", |event| told(event, next.id)) {}
+    let heard = three.event("a word", |event| told(event, waiting.id));
+    assert!(!heard, "it is not its turn");
+    granted(two.attempt_until(&next));
+    let asked: Vec<u64> = ran(&quorum, "time").iter().zip(before).map(|(n, b)| n - b).collect();
+    assert!(asked.iter().all(|times| *times <= 1), "{asked:?}: who waits asks nothing");
+    // When it is its turn it is told so.
+    assert!(matches!(two.release(next.id), End::Freed));
+    while !three.event("a word", |event| told(event, waiting.id)) {}
+    granted(three.attempt_until(&waiting));
+}
+
+/// How many scripts the members run for each hold, where so many processes want it.
+fn scripts_a_hold(many: usize) -> u64 {
+    let quorum = Quorum::of(3);
+    let processes: Vec<Process> = (0..many).map(|_| quorum.process()).collect();
+    let long = |process: &Process| Claim { ttl: TTL * 300, ..claim(process, "a") };
+    let mut claims: Vec<Claim> = processes.iter().map(long).collect();
+    granted(processes[0].attempt_until(&claims[0]));
+    processes.iter().zip(&claims).skip(1).for_each(|(process, claim)| process.queue_claim(claim));
+    let scripts = || ran(&quorum, "evalsha").iter().sum::<u64>();
+    let (before, turns, mut holder) = (scripts(), 16, 0);
+    for _ in 0..turns {
+        assert!(matches!(processes[holder].release(claims[holder].id), End::Freed));
+        let wakes = |nth: &usize| {
+            let (process, id) = (&processes[*nth], claims[*nth].id);
+            process.event_within(Duration::ZERO, &mut |event| told(event, id)) == Some(true)
+        };
+        let mut next = None;
+        until("somebody is woken", || {
+            next = (0..many).filter(|nth| *nth != holder).find(wakes);
+            next.is_some()
+        });
+        let next = next.expect("somebody was");
+        granted(processes[next].attempt_until(&claims[next]));
+        claims[holder] = long(&processes[holder]);
+        processes[holder].queue_claim(&claims[holder]);
+        holder = next;
     }
+    (scripts() - before) / turns
+}
+
+#[test]
+fn r10_a_hold_costs_the_members_the_same_however_many_wait() {
+    let (two, ten) = (scripts_a_hold(2), scripts_a_hold(10));
+    assert!(ten * 2 <= two * 3, "{ten} scripts with ten, and {two} with two");
+}
+
+#[test]
+fn r11_who_comes_anew_waits_for_whose_turn_it_is() {
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    let long = |process: &Process| Claim { ttl: TTL * 300, ..claim(process, "a") };
+    let waiting = long(&two);
+    // A turn is short: on a machine with much to do it may be over.
+    until("it waits for its turn", || {
+        let held = long(&one);
+        granted(one.attempt_until(&held));
+        two.queue_claim(&waiting);
+        assert!(matches!(one.release(held.id), End::Freed));
+        let anew = long(&one);
+        let waits = matches!(one.attempt_try(&anew), Attempt::Busy(_));
+        if !waits {
+            assert!(matches!(one.release(anew.id), End::Freed));
+        }
+        waits
+    });
+    granted(two.attempt_until(&waiting));
+}
+
+#[test]
+fn r10_a_hand_off_costs_each_waiter_of_redisson_one_question() {
+    hand_off("redisson");
 }
 
 /// The clock of a waiter stands still while the members tell it of one release, so that they do so
@@ -79,6 +158,60 @@ fn hand_off(layout: &str) {
     assert!(matches!(two.release(next.id), End::Freed));
     while !three.event("a word", |event| told(event, waiting.id)) {}
     granted(three.attempt_until(&waiting));
+}
+
+/// What a member publishes about a name.
+fn tell(quorum: &Quorum, member: usize, name: &str, word: &str) {
+    let channel = format!("lockkeeper:{{redlock:{name}}}:free:0");
+    assert_eq!(quorum.0[member].command(&["PUBLISH", &channel, word]), ["1"]);
+}
+
+#[test]
+fn r10_what_contenders_give_up_wakes_the_first_of_them_and_nobody_else() {
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    let [held, waiting] = [&one, &two].map(|p| Claim { ttl: TTL * 300, ..claim(p, "a") });
+    granted(one.attempt_until(&held));
+    two.queue_claim(&waiting);
+    for member in 0..3 {
+        tell(&quorum, member, "a", &format!("- {}", ClaimId::fresh()));
+    }
+    // What the members answer is behind their words.
+    drop(two.list("nobody/"));
+    let heard = two.event_within(Duration::ZERO, &mut |event| told(event, waiting.id));
+    assert_eq!(heard, None, "that was for another one");
+    for member in 0..2 {
+        tell(&quorum, member, "a", &format!("- {}", waiting.id));
+    }
+    let mut words = [(); 2].map(|()| two.event("a word", |event| told(event, waiting.id)));
+    words.sort_unstable();
+    assert_eq!(words, [false, true], "a majority has room for it once two have told");
+}
+
+#[test]
+fn r10_what_is_heard_while_a_claim_is_asked_for_wakes_it_only_if_it_is_of_who_refused_it() {
+    let proxied = Proxied::before(Quorum::long_up(3));
+    let quorum = &proxied.quorum;
+    let direct = quorum.process();
+    let held = Claim { ttl: TTL * 300, ..claim(&direct, "a") };
+    granted(direct.attempt_until(&held));
+    let clock = Clock::virtual_at(Duration::from_secs(1_000_000));
+    let options = "max_ttl=24h&server_timeout=10s&request_timeout=20s";
+    let two = open_at(&proxied.url(options), clock.clone()).expect("they can be used");
+    let waiting = Claim { ttl: TTL * 300, ..claim(&two, "a") };
+    two.queue_claim(&waiting);
+    let now = clock.now();
+    for (giver, at_once) in [(ClaimId::fresh(), false), (held.id, true)] {
+        let answer = two.engine.attempt(&waiting, Line::Join);
+        for member in 0..3 {
+            tell(quorum, member, "a", &giver.to_string());
+        }
+        // What these members answer is behind their words.
+        drop(two.list("nobody/"));
+        let Attempt::InLine(place) = two.wait(answer) else { panic!("it is held") };
+        let asks = place.ask_at.expect("it asks again");
+        assert_eq!(asks == now, at_once, "{giver}: at {asks:?}, and it is {now:?}");
+    }
 }
 
 /// No answer to the claim is on its way any more. A member that it asked before the one before had

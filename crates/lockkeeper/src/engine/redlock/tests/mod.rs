@@ -13,6 +13,7 @@ mod names;
 mod plain;
 mod redisson;
 mod refusals;
+mod set_back;
 mod shared;
 mod support;
 mod tokens;

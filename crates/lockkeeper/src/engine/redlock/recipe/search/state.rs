@@ -63,6 +63,7 @@ struct Client {
     machine: Recipe,
     asks: u8,
     renewals: u8,
+    completions: u8,
     /// It holds until then, as far as it knows, under this number.
     until: Option<Ticks>,
     number: u64,
@@ -83,6 +84,7 @@ pub(super) struct State {
     requests: Vec<Request>,
     steps: u8,
     restarts: u8,
+    turns: u8,
     forces: u8,
     /// Floors on their way: for which member, which run of it, the floor.
     floors: Vec<(usize, u8, u64)>,
@@ -108,6 +110,7 @@ impl Client {
             machine: Recipe::new(id(client), rules, false),
             asks: world.asks[client],
             renewals: world.renewals,
+            completions: world.completions,
             until: None,
             number: 0,
             proposed: 0,
@@ -132,6 +135,7 @@ impl State {
             requests: Vec::new(),
             steps: world.steps,
             restarts: world.restarts,
+            turns: world.turns,
             forces: world.forces,
             floors: Vec::new(),
             told: 0,
@@ -317,6 +321,10 @@ impl State {
         }
         let first = self.clients[client].machine.first();
         let reads = world.shared[client];
+        let completes = verb == Verb::Take && self.clients[client].machine.is_held();
+        if completes && world.flaw == Some(Flaw::CompletesOver) {
+            there.records[1 - client] = None;
+        }
         let other = there.records[1 - client].clone().filter(|_| {
             let unseen = world.flaw == Some(Flaw::ReadersUnseen) && world.shared[1 - client];
             world.shared != [true, true] && !unseen
@@ -328,7 +336,8 @@ impl State {
                 let rest = record.until.since(now);
                 let rank = Rank { first: record.first, claim: id(record.client) };
                 let theirs = world.ttl[record.client];
-                Said::Other(Other { rank, age: theirs - rest, rest, ttl: theirs })
+                let granted = record.first == 0;
+                Said::Other(Other { rank, granted, age: theirs - rest, rest, ttl: theirs })
             }
             (Verb::Take, Some(record)) if record.round >= round => {
                 record.until = until;
@@ -353,6 +362,9 @@ impl State {
                 Said::Yes { counts, number: record.number }
             }
             (Verb::Keep, Some(record)) => {
+                if self.clients[client].machine.is_held() {
+                    record.first = 0;
+                }
                 record.until = until;
                 if number > known {
                     (record.number, there.last) = (number, number);
@@ -361,7 +373,7 @@ impl State {
                 Said::Yes { counts, number }
             }
             (Verb::Keep, None) => Said::Nothing,
-            (Verb::Give | Verb::Undo, record) => {
+            (Verb::Give | Verb::Undo | Verb::Cede { .. }, record) => {
                 match record.take_if(|r| gives(r, client, round, world)) {
                     Some(_) => Said::Gave,
                     None => Said::Nothing,
@@ -371,6 +383,19 @@ impl State {
         if is_read {
             self.step(client, Event::Said { now, member, verb, round, said }, world);
         }
+    }
+
+    /// A member says that it is another claim's turn, which began before it or after it.
+    fn refuses(&mut self, at: usize, first: u64, world: &World) {
+        let Request { client, member, verb, round, number, .. } = self.requests.remove(at);
+        let (rank, rest) = (Rank { first, claim: id(2) }, STEP);
+        let age = Duration::ZERO;
+        let said = match world.flaw {
+            Some(Flaw::TurnCounts) => Said::Yes { counts: true, number },
+            _ => Said::Other(Other { rank, granted: false, age, rest, ttl: rest }),
+        };
+        self.turns -= 1;
+        self.step(client, Event::Said { now: self.now, member, verb, round, said }, world);
     }
 
     /// Forgets what makes no difference any more: what is over, clients that have left, messages
@@ -413,7 +438,7 @@ impl State {
                 let ours = there.records[r.client].is_some();
                 clients[r.client].machine.round == r.round || ours && r.number > there.known()
             }
-            Verb::Give | Verb::Undo => {
+            Verb::Give | Verb::Undo | Verb::Cede { .. } => {
                 let server = Self::server(r.client, r.member, world);
                 let there = members[server].records[r.client].as_ref();
                 there.is_some_and(|record| gives(record, r.client, r.round, world))
@@ -472,6 +497,17 @@ impl State {
                         sent(s);
                     });
                 }
+                if holds && client.completions > 0 && client.machine.is_incomplete() {
+                    with(&|s| {
+                        s.clients[n].completions -= 1;
+                        if world.flaw == Some(Flaw::CompletesLease) {
+                            let until = deadline(now, world.ttl[n], Drift::default());
+                            s.clients[n].until = Some(until);
+                        }
+                        s.step(n, Event::Complete, world);
+                        sent(s);
+                    });
+                }
                 if holds && !client.left {
                     with(&|s| {
                         s.clients[n].left = true;
@@ -487,7 +523,11 @@ impl State {
         }
         for at in 0..self.requests.len() {
             with(&|s| s.arrives(at, true, world));
-            if !matches!(self.requests[at].verb, Verb::Give | Verb::Undo) {
+            if self.turns > 0 && self.requests[at].verb == Verb::Take {
+                with(&|s| s.refuses(at, 0, world));
+                with(&|s| s.refuses(at, u64::MAX, world));
+            }
+            if !self.requests[at].verb.gives() {
                 with(&|s| s.arrives(at, false, world));
             }
         }

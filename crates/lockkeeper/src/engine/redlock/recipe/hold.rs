@@ -1,0 +1,133 @@
+//! A claim that holds: it is renewed, completed where others were in the way, and given back.
+
+use super::{Action, Members, Outcome, Phase, Recipe, Said, Verb};
+use crate::words::clock::Ticks;
+
+impl Recipe {
+    pub(super) fn renew(&mut self, now: Ticks, number: u64, asked: bool, out: &mut Vec<Action>) {
+        self.phase = Phase::Renewing { since: now, number, asked };
+        self.begin(Verb::Keep, number, now.plus(self.rules.long_patience), out);
+    }
+
+    /// A hold waits nowhere: others would wait behind it where it has no record.
+    pub(super) fn leave_line(&self, member: usize, out: &mut Vec<Action>) {
+        if self.rules.stands {
+            let round = self.round;
+            out.push(Action::Send { member, verb: Verb::Give, round, number: 0 });
+        }
+    }
+
+    /// A minority that lost the record of a hold gets it again.
+    pub(super) fn restore(&mut self, member: usize, number: u64, out: &mut Vec<Action>) {
+        self.ours_before.remove(member);
+        self.ours.insert(member);
+        out.push(Action::Send { member, verb: Verb::Take, round: self.round, number });
+    }
+
+    /// Whoever was in the way of a hold may have given back: what is free there is taken, and
+    /// nothing else. Its lease does not begin anew by that. What it has says that it is a hold's.
+    pub(super) fn complete(&mut self, out: &mut Vec<Action>) {
+        let Phase::Held { number, restores: true } = self.phase else { return };
+        let round = self.round;
+        for member in self.members() {
+            if self.lacks.has(member) {
+                self.restore(member, number, out);
+            } else if self.ours.has(member) {
+                out.push(Action::Send { member, verb: Verb::Keep, round, number });
+            }
+        }
+    }
+
+    /// Where somebody is in the way of a hold, as far as this round says.
+    pub(super) fn note_lacks(&mut self) {
+        self.lacks = Members::default();
+        for member in self.members() {
+            if matches!(self.said.get(member), Some(Some(Said::Other(_)))) {
+                self.lacks.insert(member);
+            }
+        }
+    }
+
+    pub(super) fn renewed(
+        &mut self,
+        now: Ticks,
+        (since, number): (Ticks, u64),
+        asked: bool,
+        over: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let majority = self.rules.majority();
+        if self.taken() >= majority {
+            let in_time = self.rules.is_in_time(since, now);
+            self.phase = Phase::Held { number, restores: in_time };
+            self.note_lacks();
+            if !in_time {
+                out.push(Action::Done(Outcome::TooSlow));
+                return;
+            }
+            let lost: Vec<usize> = self
+                .members()
+                .filter(|m| self.said.get(*m) == Some(&Some(Said::Nothing)))
+                .collect();
+            for member in lost {
+                self.restore(member, number, out);
+            }
+            out.push(Action::Done(match asked {
+                true => Outcome::Granted { since, number },
+                false => Outcome::Renewed { since },
+            }));
+        } else if self.count(|said| matches!(said, Said::Nothing | Said::Other(_)))
+            > self.rules.members - majority
+        {
+            // No majority can have had it all the time: somebody else may have been the holder.
+            self.phase = Phase::Idle;
+            self.give_back(Verb::Give, out);
+            out.push(Action::Done(Outcome::Lost));
+        } else if over {
+            self.phase = Phase::Held { number, restores: false };
+            out.push(Action::Done(Outcome::TooFew));
+        }
+    }
+
+    pub(super) fn leave(&mut self, now: Ticks, out: &mut Vec<Action>) {
+        let held = match self.phase {
+            Phase::Leaving { held, .. } => held,
+            _ => self.is_held(),
+        };
+        self.phase = Phase::Leaving { held, told: false };
+        // The time of the question before is not the time for this one.
+        self.round += 1;
+        let ours = self.ours;
+        for (member, said) in self.said.iter_mut().enumerate() {
+            *said = (!ours.has(member)).then_some(Said::Nothing);
+        }
+        self.give_back(Verb::Give, out);
+        out.push(Action::Due { at: now.plus(self.rules.long_patience), round: self.round });
+        self.conclude(now, false, out);
+    }
+
+    pub(super) fn left(&mut self, held: bool, over: bool, out: &mut Vec<Action>) {
+        let majority = self.rules.majority();
+        let gave = self.count(|said| *said == Said::Gave);
+        let none = self.count(|said| matches!(said, Said::Nothing | Said::Other(_)));
+        let outcome = if held && gave >= majority {
+            Outcome::Freed
+        } else if none > self.rules.members - majority {
+            // Who gave a part of it back had it: what the others have lost is no illegal release.
+            match (held, gave) {
+                (true, 0) if !over => return,
+                (false, _) | (true, 0) => Outcome::NotOurs,
+                (true, _) => Outcome::Gone,
+            }
+        } else if !held && gave + none >= majority {
+            // What may be left elsewhere keeps nobody out.
+            Outcome::Freed
+        } else if over {
+            Outcome::TooFew
+        } else {
+            return;
+        };
+        self.phase = Phase::Leaving { held, told: true };
+        out.push(Action::Done(outcome));
+    }
+}
