@@ -313,8 +313,9 @@ pub(in crate::engine) fn of_our_script(text: &str) -> Error {
                 record = record_of(words.next().unwrap_or("of that name")),
             ),
         ),
-        (Some("FULL"), Some(_)) => {
-            let text = "16384 readers hold this name already: ask later";
+        (Some("FULL"), Some(key)) => {
+            let those = if key.ends_with(":readers") { "readers hold" } else { "claims wait for" };
+            let text = format!("16384 {those} this name already: ask later");
             Error::new(ErrorKind::Refused, text).temporary(true)
         }
         (Some("CORRUPT"), Some(key)) => Error::new(

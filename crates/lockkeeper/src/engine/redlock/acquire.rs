@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::plain::{Plain, Request, Seen};
-use super::recipe::{Action, Event as Step, Members, Outcome, Recipe, Rules, Verb};
+use super::plain::{Plain, Seen};
+use super::recipe::{Action, Event as Step, Outcome, Recipe, Rules};
 use super::record::Record;
-use super::watch::Told;
-use super::wire::{Heard, Member};
+use super::send::Flight;
+use super::waiter::{self, Waiter};
+use super::wire::Member;
 use super::{Quorum, errors};
-use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::words::{millis, who_word};
-use crate::engine::{Answer, Attempt, BoxFuture, Grant, Lease, Line, Number, Place, Standing};
+use crate::engine::words::who_word;
+use crate::engine::{Answer, Attempt, BoxFuture, Grant, Lease, Line, Number, Standing};
 use crate::words::claim::{Claim, Holder, Mode};
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::ClaimId;
-use crate::words::name::{Kind, Name};
+use crate::words::name::Kind;
 
 /// What is known of one claim.
 pub(super) struct Entry {
@@ -27,7 +27,7 @@ pub(super) struct Entry {
     /// readers.
     pub(super) keys: [String; 4],
     pub(super) channel: String,
-    who: String,
+    pub(super) who: String,
     pub(super) machine: Recipe,
     /// It is being given back: nothing of it is asked again.
     pub(super) leaving: bool,
@@ -36,32 +36,12 @@ pub(super) struct Entry {
     /// Where others were in the way it is asked again.
     pub(super) completes: bool,
     pub(super) listening: bool,
-    /// It was told to wait.
-    pub(super) waiting: bool,
+    /// When it asks again.
+    pub(super) waiter: Waiter,
     /// It was refused at least once.
     pub(super) waited: bool,
-    /// What it got when it was refused stays.
-    pub(super) keeps: bool,
-    /// Something was heard while it was asked for.
-    pub(super) woken: bool,
-    /// When it was told to wait, for whom, and when to ask again.
-    pub(super) told_at: (Ticks, Place),
-    /// The hold that was given back when it was asked for: others are let pass first.
-    pub(super) behind: Option<ClaimId>,
-    /// Who gave it back, and which members told so.
-    pub(super) told: Told,
-    /// The members on which contenders gave way to it since it asked last.
-    pub(super) given: Members,
-    /// How often in a row it was refused by contenders alone.
-    pub(super) splits: u32,
-    /// Who gave it back for somebody else who waits, and which members told so.
-    pub(super) passed: Told,
-    /// How many wait before it, as far as the members told.
-    pub(super) ahead: Option<u64>,
-    /// In this round it was another's turn.
-    pub(super) turn: bool,
-    /// It is another's turn: it does not ask before this.
-    pub(super) not_before: Option<Ticks>,
+    /// Who was in the way when it was refused last.
+    pub(super) holder: Option<Box<Holder>>,
     /// Who was in the way in this round.
     pub(super) others: BTreeMap<ClaimId, Record>,
     /// In this round a member did not count for nothing but not being admitted. Somebody else may
@@ -78,19 +58,6 @@ pub(super) struct Entry {
     pub(super) in_flight: usize,
     /// How many heard that it was given back, of the member that counted most.
     pub(super) heard_by: u64,
-}
-
-/// A request on its way to a member.
-pub(super) type Flight = (Sent, BoxFuture<Heard>);
-
-/// Which request it is.
-#[derive(Clone, Copy)]
-pub(super) struct Sent {
-    pub(super) member: usize,
-    pub(super) verb: Verb,
-    pub(super) round: u64,
-    /// Until when the member carries it out, on the steady clock.
-    pub(super) in_time_until: Ticks,
 }
 
 /// What came of a step.
@@ -125,14 +92,7 @@ impl Quorum {
         let mut held = false;
         if let Some(entry) = self.state().claims.get_mut(&id) {
             held = entry.machine.is_held();
-            (entry.waiting, entry.woken) = (false, false);
-            // What a majority told is known: the others say the same a moment later. Members that
-            // tell of keys tell of each change once, and one with a queue tells the first in it.
-            let once = self.tracks() || self.stands();
-            entry.told.forget_below(if once { usize::MAX } else { self.options.majority() });
-            entry.given = Members::default();
-            entry.passed.forget_below(self.options.majority());
-            entry.not_before = None;
+            entry.waiter.asks(self.context.clock.now());
         }
         let stepped = self.once_more(id);
         Answer::later(self.clone().asked(id, stepped, held))
@@ -153,6 +113,7 @@ impl Quorum {
         }
         let entry = state.claims.entry(claim.id).or_insert_with(|| self.new_entry(claim, how));
         entry.claim.give_up = claim.give_up;
+        entry.waiter.give_up = claim.give_up;
         Ok(())
     }
 
@@ -186,6 +147,14 @@ impl Quorum {
             stands: how != Line::Try
                 && (self.stands() || plain.is_none() && claim.mode == Mode::Exclusive),
         };
+        let waiter = Waiter::new(waiter::Rules {
+            id: claim.id,
+            ttl: claim.ttl,
+            majority: self.options.majority(),
+            lines_up: rules.stands && rules.names_giver,
+            foreign: plain.is_some(),
+            once: self.tracks() || self.stands(),
+        });
         Entry {
             how,
             keys: match plain {
@@ -208,19 +177,9 @@ impl Quorum {
             lingers: false,
             completes: false,
             listening: false,
-            waiting: false,
+            waiter,
             waited: false,
-            keeps: false,
-            woken: false,
-            told_at: <(Ticks, Place)>::default(),
-            behind: None,
-            told: Told::default(),
-            given: Members::default(),
-            splits: 0,
-            passed: Told::default(),
-            ahead: None,
-            turn: false,
-            not_before: None,
+            holder: None,
             others: BTreeMap::new(),
             seen: BTreeMap::new(),
             stranger: false,
@@ -239,11 +198,6 @@ impl Quorum {
     /// Whether members have queues.
     pub(super) fn stands(&self) -> bool {
         self.options.plain.as_ref().is_some_and(Plain::stands)
-    }
-
-    /// Who waits for a name on a member, and whose turn it is.
-    fn line_of(&self, name: &Name) -> [String; 2] {
-        [self.keys.line(name), self.keys.turn(name)]
     }
 
     /// What members tell others of a claim.
@@ -265,7 +219,7 @@ impl Quorum {
         }
         if matches!(event, Step::Ask { .. } | Step::Renew { .. }) {
             entry.others.clear();
-            (entry.ahead, entry.turn) = (None, false);
+            entry.waiter.begins_round();
             entry.stranger = false;
             entry.errors.clear();
         }
@@ -286,103 +240,6 @@ impl Quorum {
             }
         }
         stepped
-    }
-
-    fn send(
-        self: &Arc<Self>,
-        entry: &Entry,
-        at: usize,
-        verb: Verb,
-        (round, number): (u64, u64),
-    ) -> Option<Flight> {
-        let member = self.members.get(at)?;
-        let (now, within) = (self.context.clock.now(), self.options.request_timeout);
-        let within = entry.claim.give_up.map_or(within, |at| at.since(now).min(within));
-        // What completes a hold is of no use to it if it comes late, and may come after what gives
-        // it back, over the connection before.
-        let within = match verb == Verb::Take && entry.machine.is_held() {
-            true => within.min(self.patience(entry.claim.ttl)),
-            false => within,
-        };
-        let in_time_until = self.steady.now().plus(within);
-        // Whoever is a member already has one vote. What it has under either name is given back.
-        if self.is_twin(at) && !verb.gives() {
-            let nothing = std::future::ready(Heard::nothing());
-            return Some((Sent { member: at, verb, round, in_time_until }, Box::pin(nothing)));
-        }
-        let (claim, ttl) = (entry.claim.id.to_string(), millis(entry.claim.ttl).to_string());
-        let (number, keys) = (number.to_string(), entry.keys.to_vec());
-        let shared = entry.claim.mode == Mode::Shared;
-        let call = match (verb, &self.options.plain) {
-            (_, Some(plain)) => {
-                let told = verb == Verb::Give || plain.stands();
-                let request = Request {
-                    claim: entry.claim.id,
-                    round,
-                    ttl_ms: millis(entry.claim.ttl),
-                    not_after_us: member.not_after_us(in_time_until),
-                    run: member.run(),
-                    channel: plain.channel(&entry.claim.name).filter(|_| told),
-                    waits: entry.how != Line::Try,
-                };
-                plain.call(&entry.keys, verb, request)
-            }
-            (Verb::Take, None) => {
-                let not_after = member.not_after_us(in_time_until).to_string();
-                let who = entry.who.clone();
-                let (round, wait) = (round.to_string(), millis(self.options.wait));
-                let mut arguments = vec![claim, round, ttl, not_after, who, number];
-                arguments.push(entry.machine.first().to_string());
-                // What a hold asks for waits for nothing.
-                let waits = entry.how != Line::Try && !entry.machine.is_held();
-                arguments.push(u8::from(waits).to_string());
-                arguments.extend([member.run(), wait.to_string()]);
-                let script = if shared { Which::QuorumRead } else { Which::QuorumTake };
-                let keys = [keys, self.line_of(&entry.claim.name).into()].concat();
-                Call { script, keys: keys.into(), arguments: arguments.into() }
-            }
-            (Verb::Keep, None) => {
-                let held = u8::from(entry.machine.is_held()).to_string();
-                let arguments = vec![claim, ttl, number, held, member.run()];
-                let script = if shared { Which::QuorumReadKeep } else { Which::QuorumKeep };
-                Call { script, keys: keys.into(), arguments: arguments.into() }
-            }
-            (Verb::Give | Verb::Undo | Verb::Cede { .. }, None) => {
-                let mut arguments = vec![claim, round.to_string()];
-                let waits = verb != Verb::Give && entry.how != Line::Try;
-                let first = Some(entry.machine.first().to_string()).filter(|_| waits);
-                arguments.extend((!shared).then(|| first.unwrap_or_default()));
-                arguments.extend((verb != Verb::Undo).then(|| entry.channel.clone()));
-                if let Verb::Cede { to } = verb {
-                    arguments.extend([to.claim.to_string(), to.first.to_string()]);
-                }
-                let [record, _, _, readers] = entry.keys.clone();
-                let (script, mut keys) = match shared {
-                    true => (Which::QuorumReadGive, vec![record, readers]),
-                    false => (Which::QuorumGive, vec![record]),
-                };
-                keys.extend(self.line_of(&entry.claim.name));
-                Call { script, keys: keys.into(), arguments: arguments.into() }
-            }
-        };
-        let gives = verb.gives();
-        let started = match gives {
-            true => member.link.start_releases(std::iter::once(&call)),
-            false => member.link.start(&[call.by_name()]),
-        };
-        let (quorum, id) = (self.clone(), entry.claim.id);
-        let parting = gives.then(|| self.parting.begin());
-        let flight = async move {
-            let _parting = parting;
-            let wanted = || {
-                let state = quorum.state();
-                let leaving = state.claims.get(&id).is_none_or(|entry| entry.leaving);
-                gives || !leaving
-            };
-            let Some(member) = quorum.members.get(at) else { return Heard::nothing() };
-            member.follow(started, &call, quorum.options.wait, wanted).await
-        };
-        Some((Sent { member: at, verb, round, in_time_until }, Box::pin(flight)))
     }
 
     /// Follows a claim to its answer. One that has to listen first asks a second time: what was
@@ -415,7 +272,7 @@ impl Quorum {
                 }
                 Outcome::Refused { by, keeps, rest } => {
                     let (how, listening, holder) = match self.state().claims.get(&id) {
-                        Some(entry) => (entry.how, entry.listening, entry.holder(by, rest)),
+                        Some(entry) => (entry.how, entry.listening, entry.holder_of(by, rest)),
                         None => return Attempt::Busy(None),
                     };
                     if how == Line::Try {
@@ -513,11 +370,6 @@ impl Quorum {
     }
 }
 
-/// Up to 1, at random.
-pub(super) fn jitter() -> f64 {
-    (ClaimId::fresh().0 as u64 % 1000) as f64 / 1000.0
-}
-
 impl Entry {
     /// Whether no member can have anything of it.
     pub(super) fn is_clean(&self) -> bool {
@@ -525,7 +377,7 @@ impl Entry {
     }
 
     /// Who is in the way, as far as the members told.
-    fn holder(&self, by: Option<ClaimId>, rest: Option<Duration>) -> Option<Box<Holder>> {
+    fn holder_of(&self, by: Option<ClaimId>, rest: Option<Duration>) -> Option<Box<Holder>> {
         let record = self.others.get(&by?)?;
         Some(Box::new(record.holder(rest.unwrap_or(record.rest))))
     }

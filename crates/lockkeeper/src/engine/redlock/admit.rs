@@ -131,7 +131,7 @@ impl Quorum {
             match due {
                 // Not all processes in the same moment.
                 Some(due) => {
-                    let pause = due.since(now) + AGAIN.mul_f64(super::acquire::jitter() / 4.0);
+                    let pause = due.since(now) + AGAIN.mul_f64(super::waiting::jitter() / 4.0);
                     _ = either(wish, std::pin::pin!(sleep(pause))).await;
                 }
                 None => wish.await,

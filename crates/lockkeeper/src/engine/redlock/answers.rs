@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::acquire::{Flight, Sent, Stepped};
+use super::acquire::Stepped;
 use super::plain::Seen;
 use super::recipe::{Event as Step, Outcome, Said, Verb};
+use super::send::{Flight, Sent};
 use super::wire::{Heard, Member};
 use super::{Quorum, first};
 use crate::words::id::ClaimId;
@@ -53,8 +54,7 @@ impl Quorum {
                 }
                 entry.others.extend(heard.holder.map(|record| (record.claim, record)));
                 entry.heard_by = entry.heard_by.max(heard.heard_by);
-                entry.turn |= heard.turn;
-                entry.ahead = entry.ahead.into_iter().chain(heard.ahead).min();
+                entry.waiter.is_behind(heard.ahead, heard.turn);
                 if verb == Verb::Take && heard.said == Said::Unclear {
                     entry
                         .doubts

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::errors::{NO_TLS, of_member};
 use super::options::RedlockOptions;
 use super::plain::Plain;
-use super::waiting::LOOK;
+use super::waiter::LOOK;
 use super::{Quorum, Redlock};
 use crate::engine::redis::describe::Facts;
 use crate::engine::redis::errors;

@@ -1,23 +1,24 @@
 -- Deletes our record, and hands it on, or tells one claim alone, or nobody; never by the name
 -- alone. A record that a later round wrote stays: this request was delayed, and its claim has asked
--- again since. Whoever waits stands in line from then on, and else no more.
--- KEYS: record line turn. ARGV: claim round first [channel [claim first]]; without a first it waits
--- no more
-local held, claim = read(KEYS[1]), ARGV[1]
+-- again since. Whoever waits, and gives back what it had there, stands in line from then on.
+-- KEYS: record line signs turn. ARGV: claim round first [channel [claim first]]; without a first it
+-- waits no more
+local held, claim, now = read(KEYS[1]), ARGV[1], clock()
 local ours = held and held.claim == claim and held.round <= tonumber(ARGV[2])
+local turn = turn_of(KEYS[4], now)
+local its_turn = turn and turn.claim == claim
 if ARGV[3] == '' then
-  redis.call('ZREM', KEYS[2], claim)
-else
-  stand(KEYS[2], claim, ARGV[3])
+  leave(KEYS[2], KEYS[3], claim)
+elseif ours or its_turn then
+  stand(KEYS[2], KEYS[3], claim, ARGV[3], now)
 end
-local its_turn = string.sub(redis.call('GET', KEYS[3]) or '', 1, #claim) == claim
 if ours then redis.call('DEL', KEYS[1]) end
-local heard = '0'
-if (ours or its_turn and not held) and ARGV[5] then
-  tell(KEYS[3], ARGV[4], '-', ARGV[5], ARGV[6])
-elseif (ours or its_turn and not held) and ARGV[4] then
-  heard = hand_on(KEYS[2], KEYS[3], ARGV[4], claim)
+local free, heard = ours or its_turn and not held, '0'
+if free and ARGV[5] then
+  tell(KEYS[4], ARGV[4], '-', now, ARGV[5], ARGV[6])
+elseif free and ARGV[4] then
+  heard = select(2, hand_on(KEYS[2], KEYS[3], KEYS[4], ARGV[4], claim, now))
 elseif its_turn then
-  redis.call('DEL', KEYS[3])
+  redis.call('DEL', KEYS[4])
 end
 return {ours and 'D' or 'N', heard}

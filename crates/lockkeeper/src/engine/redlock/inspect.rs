@@ -195,7 +195,7 @@ impl Quorum {
         arguments.extend(meant);
         let mut keys = self.keys_of(name);
         match &self.options.plain {
-            None => keys.extend([self.keys.line(name), self.keys.turn(name)]),
+            None => keys.extend(self.line_of(name)),
             Some(plain) if plain.stands() => {
                 let [_, queue, ..] = plain.keys(name);
                 keys.push(queue);

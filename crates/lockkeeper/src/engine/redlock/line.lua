@@ -1,43 +1,102 @@
--- The line of those that wait to have a name alone: their claims, ordered as contenders are. It
--- gives nobody anything: whose turn it is keeps others out for a moment, and each member has a line
--- of its own. It is forgotten when nobody who waits has asked for so long.
-local PLACE_MS = 20000
--- For how long it is somebody's turn.
-local TURN_MS = 250
-local function stand(line, claim, first)
-  redis.call('ZADD', line, first, claim)
-  redis.call('PEXPIRE', line, PLACE_MS)
+-- The line of those that wait to have a name alone, of which each member has its own. It gives
+-- nobody anything: a majority of records does. Its rules:
+--
+-- 1. Whoever waits and is refused has a place, ordered as contenders are. Each question is a sign
+--    of life; without one a place lives for PLACE. Yes, a give-back and force end it.
+-- 2. Whoever gives back hands on: the first that lives leaves the line, and has its turn. The name
+--    is kept free for it for TURN, and all that listen are told whose turn it is. Where nobody
+--    listens nobody waits: the line is forgotten.
+-- 3. Is a name free and nobody's turn, then whoever stands in line may have it: it asks once those
+--    before it had their time (waiter.rs). Who comes anew may not: it is the first one's turn.
+-- 4. A turn that is over is kept: whoever takes the name after it has found somebody dead. Those
+--    before it leave the line, and all others have to give a sign of life: from then on it is the
+--    turn of the first that gave one, and until there is one everybody is told. Whoever left and
+--    lives stands where it stood as soon as it asks.
+local PLACE, TURN, PLACES_MAX = 15000000, 250000, 16384
+local function whole(number) return string.format('%.0f', number) end
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
 end
--- Whose turn it is, if it is another's: its claim, when that was first asked for, and for how many
--- milliseconds it is still.
-local function turn_of_another(turn, claim)
-  local one, first = string.match(redis.call('GET', turn) or '', '^(%x+) (%d+)$')
-  if not one or one == claim then return end
-  local left = redis.call('PTTL', turn)
-  -- A clock that was set back keeps nobody out for longer.
-  if left < 0 or left > TURN_MS then
-    redis.call('PEXPIRE', turn, TURN_MS)
-    left = TURN_MS
+local function leave(line, signs, claim)
+  redis.call('ZREM', line, claim)
+  redis.call('ZREM', signs, claim)
+end
+local function drop_old(line, signs, now)
+  local old = redis.call('ZRANGEBYSCORE', signs, '-inf', whole(now - PLACE), 'LIMIT', 0, 1000)
+  for _, claim in ipairs(old) do leave(line, signs, claim) end
+end
+-- Gives how many are before it; nothing where there is no room (R13).
+local function stand(line, signs, claim, first, now)
+  if redis.call('ZADD', line, first, claim) == 1 and redis.call('ZCARD', line) > PLACES_MAX then
+    drop_old(line, signs, now)
+    if redis.call('ZCARD', line) > PLACES_MAX then
+      redis.call('ZREM', line, claim)
+      return
+    end
   end
-  return one, first, left
+  redis.call('ZADD', signs, whole(now), claim)
+  redis.call('PEXPIRE', line, PLACE / 1000)
+  redis.call('PEXPIRE', signs, PLACE / 1000)
+  return redis.call('ZRANK', line, claim)
 end
--- It is this claim's turn, if anybody hears that; `nil`: it is told to all. Gives how many heard.
--- Where this user may not publish, waiters look by themselves.
-local function tell(turn, channel, giver, claim, first)
+-- Whose turn it is, or was, since when that claim waits, and for how many milliseconds still.
+local function turn_of(turn, now)
+  local claim, first, ends = string.match(redis.call('GET', turn) or '', '^(%x+) (%d+) (%d+)$')
+  if not claim then return end
+  -- A clock that was set back keeps nobody out for longer.
+  local left = ends - now
+  if left > TURN then
+    left = TURN
+    redis.call('SET', turn, table.concat({claim, first, whole(now + TURN)}, ' '), 'PX', 15000)
+  end
+  return {claim = claim, first = first, left = math.max(0, math.ceil(left / 1000))}
+end
+-- It is this claim's turn, if anybody hears that; no claim: all are told. Gives how many heard;
+-- nothing where this user may not publish, and waiters look by themselves.
+local function tell(turn, channel, giver, now, claim, first)
   local heard = redis.pcall('PUBLISH', channel, claim and giver .. ' ' .. claim or giver)
-  heard = type(heard) == 'number' and heard or 0
-  if claim and heard > 0 then
-    redis.call('SET', turn, claim .. ' ' .. first, 'PX', TURN_MS)
+  heard = type(heard) == 'number' and heard
+  if claim and heard and heard > 0 then
+    redis.call('SET', turn, table.concat({claim, first, whole(now + TURN)}, ' '), 'PX', 15000)
   else
     redis.call('DEL', turn)
   end
   return heard
 end
--- It was given back: the first in line has its turn. Gives how many heard who stand in no line.
-local function hand_on(line, turn, channel, giver)
-  local next = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
-  if next[1] then redis.call('ZREM', line, next[1]) end
-  local first = string.format('%.0f', tonumber(next[2] or '0'))
-  local heard = tell(turn, channel, giver, next[1], first)
-  return string.format('%.0f', next[1] and 0 or heard)
+-- Takes the first from the line that gave a sign of life, with those before it; `any`: the first.
+local function next_in(line, signs, now, any)
+  drop_old(line, signs, now)
+  local last = any and 0 or 15
+  repeat
+    local some = redis.call('ZRANGE', line, 0, last, 'WITHSCORES')
+    for i = 1, #some, 2 do
+      if any or redis.call('ZSCORE', signs, some[i]) then
+        redis.call('ZREMRANGEBYRANK', line, 0, (i - 1) / 2)
+        redis.call('ZREM', signs, some[i])
+        return some[i], whole(tonumber(some[i + 1]))
+      end
+    end
+    last = last > 0 and redis.call('EXISTS', signs) == 1 and -1 or 0
+  until last == 0
+end
+-- It was given back. Gives whose turn it is, and how many heard who stand in no line.
+local function hand_on(line, signs, turn, channel, giver, now, any)
+  local claim, first = next_in(line, signs, now, any)
+  local heard = tell(turn, channel, giver, now, claim, first)
+  if heard == 0 then redis.call('DEL', line, signs) end
+  if claim then return heard and heard > 0 and claim, '0' end
+  return nil, redis.call('EXISTS', line) == 1 and '0' or whole(heard or 0)
+end
+-- It has the name, and waits no more: see rule 4.
+local function came(line, signs, turn, claim, now_is)
+  local rank = redis.call('ZRANK', line, claim)
+  local its_turn = now_is and now_is.claim == claim
+  if rank and (its_turn or rank == 0) then
+    leave(line, signs, claim)
+  elseif rank then
+    redis.call('ZREMRANGEBYRANK', line, 0, rank)
+  end
+  if now_is then redis.call('DEL', turn) end
+  if not its_turn and (now_is or rank and rank > 0) then redis.call('DEL', signs) end
 end

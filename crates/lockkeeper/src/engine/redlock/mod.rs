@@ -11,8 +11,9 @@
 //! | `connect` | connecting to all, and whether a majority is there |
 //! | `proposal` | which number is asked for |
 //! | `admit`, `floor` | how a member that started comes to count, with numbers above all before |
-//! | `acquire`, `answers` | asking, what is answered, and asking again |
-//! | `waiting`, `watch` | when a waiter asks again; words that it is free; following what changes |
+//! | `acquire`, `send`, `answers` | asking, what is answered, and asking again |
+//! | `waiter` | when a waiter asks again, as a pure machine |
+//! | `waiting`, `watch` | waiting; words that it is free; following what changes |
 //! | `release` | renewing, giving back, and what is left behind on members that did not answer |
 //! | `inspect` | who holds what, as the majority says; taking a lock away |
 //! | `beside` | locks of another layout under the same name |
@@ -35,6 +36,8 @@ mod recipe;
 mod record;
 mod registration;
 mod release;
+mod send;
+mod waiter;
 mod waiting;
 mod watch;
 mod wire;

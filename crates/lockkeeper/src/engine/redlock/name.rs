@@ -3,8 +3,9 @@
 //!
 //! `lockkeeper:{redlock:stock/sku-42}` is the record. The same with `:free:DB` behind it is the
 //! channel that tells who gave it back; a channel is heard in every database, hence the number.
-//! `…:readers` are those who share the lock, `…:line` those who wait, `…:turn` is whose turn it is,
-//! `…:last` the last number of the name, and `lockkeeper:redlock` is about the member itself.
+//! `…:readers` are those who share the lock, `…:line` those who wait, `…:signs` when each of these
+//! asked last, `…:turn` is whose turn it is, `…:last` the last number of the name, and
+//! `lockkeeper:redlock` is about the member itself.
 
 use crate::engine::words::{escape, unescape};
 use crate::words::name::Name;
@@ -39,6 +40,11 @@ impl Keys {
     /// Who waits for a name, in order.
     pub(super) fn line(&self, name: &Name) -> String {
         format!("{}:line", self.record(name))
+    }
+
+    /// When each of those asked last.
+    pub(super) fn signs(&self, name: &Name) -> String {
+        format!("{}:signs", self.record(name))
     }
 
     /// Whose turn it is to have a name.

@@ -1,41 +1,59 @@
--- Writes our record unless another's is there, or somebody reads, or it is another's turn; asked
+-- Writes our record unless another's is there, or somebody reads, or others wait before us; asked
 -- for twice it is there once (R3). It lasts a whole lease from now on, and has our number if that
 -- is the greatest, else the next one.
--- KEYS: record last member readers line turn.
--- ARGV: claim round ttl_ms not_after_us who number first waits run max_ttl_ms
+-- KEYS: record last member readers line signs turn.
+-- ARGV: claim round ttl_ms not_after_us who number first waits run max_ttl_ms; a hold has 0 as its
+-- first, and waits for nothing and nobody
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local stamp = exact(now)
+local stamp, claim = exact(now), ARGV[1]
 -- A request that was delayed in the network must not lock for a caller who has left (R3).
 if now > tonumber(ARGV[4]) then return {'T', stamp} end
 local held, round, since = read(KEYS[1]), tonumber(ARGV[2]), stamp
 local last, counts, top = known(KEYS[2], KEYS[3], ARGV[9], now, ARGV[10])
 local number = given(ARGV[6], last, now)
+local holds = ARGV[7] == HELD
 -- Refused. Whoever waits has a place in line, and is told how many are before it.
-local function behind(answer)
+local function refused(answer)
   if ARGV[8] == '1' then
-    stand(KEYS[5], ARGV[1], ARGV[7])
-    answer[7] = exact(redis.call('ZRANK', KEYS[5], ARGV[1]))
+    local rank = stand(KEYS[5], KEYS[6], claim, ARGV[7], now)
+    if not rank then error('LOCKKEEPER FULL ' .. KEYS[1], 0) end
+    answer[7] = exact(rank)
+  elseif holds then
+    leave(KEYS[5], KEYS[6], claim)
   end
   return answer
 end
 if held then
-  if held.claim ~= ARGV[1] then
-    return behind({'B', stamp, exact(last), exact(rest(KEYS[1], held)), held.text, ''})
+  if held.claim ~= claim then
+    return refused({'B', stamp, exact(last), exact(rest(KEYS[1], held)), held.text, ''})
   end
   -- A late request of an earlier round takes nothing back: see give.
   if held.round >= round then round, number = held.round, held.number end
   since = held.since
-else
+elseif redis.call('EXISTS', KEYS[4], KEYS[5], KEYS[7]) > 0 then
   local first, longest = first_reader(KEYS[4], now)
   if first then
-    return behind({'B', stamp, exact(last), exact(first.rest), first.text, exact(longest)})
+    return refused({'B', stamp, exact(last), exact(first.rest), first.text, exact(longest)})
   end
-  local one, since, left = turn_of_another(KEYS[6], ARGV[1])
-  if one then return behind({'R', stamp, exact(last), exact(left), one, since}) end
+  local turn = turn_of(KEYS[7], now)
+  if not holds then
+    local its_turn = turn and turn.claim == claim
+    if not its_turn and not (turn and turn.left > 0) and redis.call('EXISTS', KEYS[5]) == 1
+      and not redis.call('ZSCORE', KEYS[5], claim)
+      and hand_on(KEYS[5], KEYS[6], KEYS[7], ARGV[11], '-', now, true) then
+      turn = turn_of(KEYS[7], now)
+    end
+    if turn and not its_turn and turn.left > 0 then
+      return refused({'R', stamp, exact(last), exact(turn.left), turn.claim, turn.first})
+    end
+    came(KEYS[5], KEYS[6], KEYS[7], claim, turn)
+  else
+    leave(KEYS[5], KEYS[6], claim)
+  end
 end
 local text = table.concat(
-  {'1', ARGV[1], ARGV[7], exact(round), exact(number), since, ARGV[3], ARGV[5]}, ' ')
+  {'1', claim, ARGV[7], exact(round), exact(number), since, ARGV[3], ARGV[5]}, ' ')
 redis.call('SET', KEYS[1], text, 'PX', ARGV[3])
 if number > last then keep(KEYS[2], KEYS[3], number, top, now) end
 return {'Y', stamp, exact(number), counts}

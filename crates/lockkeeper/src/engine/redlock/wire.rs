@@ -557,7 +557,7 @@ fn is_about_numbers(call: &Call, text: &str) -> bool {
 /// more goes over the next connection, perhaps to another run.
 fn run_of(call: &Call) -> Option<&str> {
     let from_end = match call.script {
-        Which::QuorumTake | Which::QuorumRead => 2,
+        Which::QuorumTake | Which::QuorumRead => 3,
         _ => 1,
     };
     let at = call.arguments.len().checked_sub(from_end)?;

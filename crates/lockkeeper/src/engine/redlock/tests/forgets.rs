@@ -118,8 +118,8 @@ fn h2_a_member_gives_no_number_that_is_far_above_what_it_knows_and_keeps_one_tha
         tokio::spawn(member.link.clone().keep(Some(driver), |_| {}));
         let record = "lockkeeper:{redlock:a}";
         let [last, readers] = ["last", "readers"].map(|key| format!("{record}:{key}"));
-        let [line, turn] = ["line", "turn"].map(|key| format!("{record}:{key}"));
-        let keys = [record, &last, KEY, &readers, &line, &turn];
+        let [line, signs, turn] = ["line", "signs", "turn"].map(|key| format!("{record}:{key}"));
+        let keys = [record, &last, KEY, &readers, &line, &signs, &turn];
         let (claim, run) = (ClaimId::fresh().to_string(), member.run());
         let ask = |script, words: &[&str]| {
             let arguments = words.iter().copied().collect();
@@ -127,7 +127,8 @@ fn h2_a_member_gives_no_number_that_is_far_above_what_it_knows_and_keeps_one_tha
         };
         let number = |value: Value| value.items()[2].unsigned().expect("it has one");
         let far = far.to_string();
-        let take = [&claim, "1", "2000", "9000000000000000", "who", &far, "1", "0", &run, "2000"];
+        let late = "9000000000000000";
+        let take = [&claim, "1", "2000", late, "who", &far, "1", "0", &run, "2000", "a"];
         let given = ask(Which::QuorumTake, &take).await.expect("it answers");
         let keep = [&*claim, "2000", &far, "1", &run];
         let kept = ask(Which::QuorumKeep, &keep).await.expect("it answers");

@@ -304,6 +304,15 @@ fn r7_a_member_that_lost_its_data_while_it_runs_is_admitted_above_what_the_other
     quorum.0[1].go_on();
 }
 
+/// A try for `b`.
+fn take(claim: &str, run: &str) -> Call {
+    let member = "lockkeeper:redlock";
+    let keys = ["b", "b:last", member, "b:readers", "b:line", "b:signs", "b:turn"].into();
+    let late = "9000000000000000";
+    let words = [claim, "1", "2000", late, "who", "1", "1", "0", run, "2000", "b:free"];
+    Call { script: Which::QuorumTake, keys, arguments: words.into() }
+}
+
 #[test]
 fn r7_a_yes_that_was_asked_of_another_run_does_not_count() {
     let quorum = Quorum::of(3);
@@ -319,12 +328,7 @@ fn r7_a_yes_that_was_asked_of_another_run_does_not_count() {
         // As after a restart with older data, whose hash names the run that this was sent to.
         for run in [member.run(), "0123456789".into()] {
             quorum.0[0].command(&["HSET", "lockkeeper:redlock", "run", &run]);
-            let keys =
-                ["b", "b:last", "lockkeeper:redlock", "b:readers", "b:line", "b:turn"].into();
-            let claim = ClaimId::fresh().to_string();
-            let words =
-                [&claim, "1", "2000", "9000000000000000", "who", "1", "1", "0", &run, "2000"];
-            let call = Call { script: Which::QuorumTake, keys, arguments: words.into() };
+            let call = take(&ClaimId::fresh().to_string(), &run);
             let started = member.link.start(&[call.by_name()]);
             let heard = member.follow(started, &call, TTL, || true).await;
             counts.push(matches!(heard.said, Said::Yes { counts: true, .. }));
@@ -349,9 +353,7 @@ fn r7_a_number_that_can_be_none_is_believed_of_no_member_wherever_it_stands() {
         // Our own record, of a later round, as no script of ours writes it.
         let record = format!("1 {claim} 1 9 1152921504606846976 1790000000000000 2000 who");
         quorum.0[0].command(&["SET", "b", &record, "PX", "60000"]);
-        let keys = ["b", "b:last", "lockkeeper:redlock", "b:readers", "b:line", "b:turn"].into();
-        let words = [&claim, "1", "2000", "9000000000000000", "who", "1", "1", "0", &run, "2000"];
-        let call = Call { script: Which::QuorumTake, keys, arguments: words.into() };
+        let call = take(&claim, &run);
         let started = member.link.start(&[call.by_name()]);
         member.follow(started, &call, TTL, || true).await
     });

@@ -319,9 +319,9 @@ impl State {
             let lowers = world.flaw == Some(Flaw::Lowers);
             there.longest = if lowers { ttl } else { there.longest.max(ttl) };
         }
-        let first = self.clients[client].machine.first();
         let reads = world.shared[client];
         let completes = verb == Verb::Take && self.clients[client].machine.is_held();
+        let first = if completes { 0 } else { self.clients[client].machine.first() };
         if completes && world.flaw == Some(Flaw::CompletesOver) {
             there.records[1 - client] = None;
         }

@@ -1,0 +1,211 @@
+//! The line of those that wait, on each member: dead places, lost ones, and who comes anew.
+
+use std::time::Duration;
+
+use super::handoff::{tell, told};
+use super::support::{Quorum, TTL, claim, open_at};
+use crate::engine::redis::tests::support::{Process, granted, until};
+use crate::engine::{Attempt, Change, End, Event, Line};
+use crate::words::claim::Claim;
+use crate::words::clock::{Clock, Ticks};
+use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
+
+fn key(what: &str) -> String {
+    format!("lockkeeper:{{redlock:a}}{what}")
+}
+
+impl Quorum {
+    /// Runs a command on each member.
+    fn each(&self, command: &[&str]) -> Vec<String> {
+        self.0.iter().map(|server| server.command(command).concat()).collect()
+    }
+
+    /// Claims that nobody asks for any more stand in line before all others.
+    fn plant(&self, many: usize) -> Vec<ClaimId> {
+        let mut dead: Vec<ClaimId> = (0..many).map(|_| ClaimId::fresh()).collect();
+        dead.sort_unstable();
+        for claim in &dead {
+            self.each(&["ZADD", &key(":line"), "1", &claim.to_string()]);
+            for server in &self.0 {
+                let time = server.command(&["TIME"]);
+                let now = format!("{}{:0>6}", time[0], time[1]);
+                server.command(&["ZADD", &key(":signs"), &now, &claim.to_string()]);
+            }
+        }
+        dead
+    }
+
+    /// When a claim asked last, as each member has it.
+    pub(super) fn signs_of(&self, claim: &Claim) -> Vec<String> {
+        self.each(&["ZSCORE", &key(":signs"), &claim.id.to_string()])
+    }
+
+    /// Who stands in line on each member.
+    fn in_line(&self) -> Vec<Vec<String>> {
+        self.0.iter().map(|s| s.command(&["ZRANGE", &key(":line"), "0", "-1"])).collect()
+    }
+}
+
+fn long(process: &Process) -> Claim {
+    Claim { ttl: TTL * 300, ..claim(process, "a") }
+}
+
+/// A process by a clock of the test's own making.
+fn by(clock: &Clock, quorum: &Quorum) -> Process {
+    open_at(&quorum.url(), clock.clone()).expect("they can be used")
+}
+
+fn a_clock() -> Clock {
+    Clock::virtual_at(Duration::from_secs(1_000_000))
+}
+
+/// When a waiter is to ask next, as it was told last.
+fn asks_at(process: &Process, id: ClaimId) -> Ticks {
+    process.event("a time", |event| match event {
+        Event::AskAt { claim, at } if *claim == id => Some(*at),
+        _ => None,
+    })
+}
+
+/// Everybody's turns are over, as far as the members say.
+fn until_no_turn_is_on(quorum: &Quorum) {
+    until("no turn is on", || {
+        let turns = quorum.each(&["GET", &key(":turn")]);
+        let now = |at: usize| quorum.0[at].command(&["TIME"]);
+        turns.iter().enumerate().all(|(at, turn)| {
+            let time = now(at);
+            let us: u64 = format!("{}{:0>6}", time[0], time[1]).parse().expect("a time");
+            let ends = turn.split(' ').nth(2).and_then(|ends| ends.parse::<u64>().ok());
+            !turn.contains(' ') || ends.is_some_and(|ends| ends < us)
+        })
+    });
+}
+
+#[test]
+fn r10_whoever_stands_in_no_line_asks_however_often_others_hand_on() {
+    let quorum = Quorum::of(3);
+    let (one, clock) = (quorum.process(), a_clock());
+    let two = by(&clock, &quorum);
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    let waiting = long(&two);
+    two.queue_claim(&waiting);
+    quorum.each(&["DEL", &key(":line"), &key(":signs")]);
+    until("it stands in line again", || {
+        clock.advance(Duration::from_millis(50));
+        let word = format!("{} {}", ClaimId::fresh(), ClaimId::fresh());
+        (0..3).for_each(|member| tell(&quorum, member, "a", &word));
+        // What the members answer is behind their words.
+        drop(two.list("nobody/"));
+        quorum.in_line().iter().all(|line| line.contains(&waiting.id.to_string()))
+    });
+}
+
+#[test]
+fn r11_dead_waiters_cost_one_claim_lease_and_a_second_together_and_are_gone_then() {
+    let quorum = Quorum::of(3);
+    let (one, clock) = (quorum.process(), a_clock());
+    let two = by(&clock, &quorum);
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    quorum.plant(8);
+    let waiting = long(&two);
+    two.queue_claim(&waiting);
+    assert!(quorum.in_line().iter().all(|line| line.len() == 9));
+    assert!(matches!(one.release(held.id), End::Freed));
+    let at = asks_at(&two, waiting.id);
+    assert!(at <= clock.now().plus(Duration::from_secs(3)), "its lease is long: {at:?}");
+    until_no_turn_is_on(&quorum);
+    granted(two.attempt_until(&waiting));
+    until("nobody stands before who comes next", || {
+        quorum.in_line().iter().all(|line| line.concat().is_empty())
+    });
+}
+
+#[test]
+fn r11_who_comes_anew_overtakes_no_place_that_lives_though_it_is_nobodys_turn() {
+    let quorum = Quorum::of(3);
+    let process = quorum.process();
+    let mut listens = quorum.0.iter().map(|server| server.client()).collect::<Vec<_>>();
+    for listener in &mut listens {
+        listener.command(&["SUBSCRIBE", "lockkeeper:{redlock:a}:free:0"]);
+    }
+    let [first, second] = quorum.plant(2)[..] else { panic!("there are two") };
+    let tried = process.attempt_try(&claim(&process, "a"));
+    assert!(matches!(tried, Attempt::Busy(_)), "it overtook: {tried:?}");
+    until_no_turn_is_on(&quorum);
+    let joins = long(&process);
+    let joined = process.attempt(&joins);
+    assert!(matches!(joined, Attempt::InLine(_)), "it overtook: {joined:?}");
+    // Both had their turns, and somebody heard of it.
+    for listener in &mut listens {
+        for claim in [first, second] {
+            until("it is told", || {
+                listener.read().last().is_some_and(|word| word.ends_with(&claim.to_string()))
+            });
+        }
+    }
+    granted(process.attempt_until(&joins));
+}
+
+#[test]
+fn r11_where_nobody_listens_dead_places_keep_nobody_out() {
+    let quorum = Quorum::of(3);
+    let process = quorum.process();
+    quorum.plant(8);
+    let tried = claim(&process, "a");
+    granted(process.attempt_try(&tried));
+    assert!(matches!(process.release(tried.id), End::Freed));
+}
+
+#[test]
+fn r11_a_wait_ends_beside_no_free_lock_though_dead_waiters_are_before_it() {
+    let quorum = Quorum::of(3);
+    let (one, clock) = (quorum.process(), a_clock());
+    let two = by(&clock, &quorum);
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    quorum.plant(8);
+    let give_up = clock.now().plus(Duration::from_millis(800));
+    let waiting = Claim { give_up: Some(give_up), ..long(&two) };
+    two.queue_claim(&waiting);
+    assert!(matches!(one.release(held.id), End::Freed));
+    let at = asks_at(&two, waiting.id);
+    assert!(at < give_up, "it asks at {at:?}, and waits until {give_up:?}");
+}
+
+#[test]
+fn r11_whoever_has_a_lock_stands_in_no_line_for_it() {
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    let waiting = long(&two);
+    two.queue_claim(&waiting);
+    // As if its lease had ended.
+    quorum.each(&["DEL", &key("")]);
+    granted(two.attempt_until(&waiting));
+    until("all have it", || quorum.with_record(&waiting) == 3);
+    let line = quorum.in_line();
+    assert!(line.iter().all(|line| line.concat().is_empty()), "{line:?}");
+}
+
+#[test]
+fn r11_force_gives_nobody_a_turn_whom_it_takes_the_lock_from() {
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    until("all have it", || quorum.with_record(&held) == 3);
+    quorum.each(&["ZADD", &key(":line"), "1", &held.id.to_string()]);
+    let waiting = long(&two);
+    assert!(matches!(two.wait(two.engine.attempt(&waiting, Line::Join)), Attempt::InLine(_)));
+    let name = Name::new("a").expect("a good name");
+    let shown = two.look(Kind::Lock, "a").holders;
+    assert!(two.change(&Change::Force(Kind::Lock, name, shown)));
+    let word = two.event("a word", |event| told(event, waiting.id));
+    let more = || two.event("its turn", |event| told(event, waiting.id).filter(|now| *now));
+    assert!(word || more(), "it is its turn, and not that of the other");
+    granted(two.attempt(&waiting));
+}
