@@ -75,14 +75,13 @@ impl Quorum {
             return Answer::Now(Attempt::Failed(newer));
         }
         match self.enter(claim, how) {
-            Ok(()) if self.will_wait(claim.id) => {
-                let (quorum, id) = (self.clone(), claim.id);
-                Answer::later(async move {
-                    quorum.listen(id).await;
-                    quorum.ask_again(id).get().await
-                })
+            Ok(()) => {
+                if self.will_wait(claim.id) {
+                    // What is asked goes the same way behind it.
+                    drop(self.begin_to_listen(claim.id));
+                }
+                self.ask_again(claim.id)
             }
-            Ok(()) => self.ask_again(claim.id),
             Err(refused) => Answer::Now(refused),
         }
     }
@@ -141,7 +140,7 @@ impl Quorum {
             members: self.members.len(),
             ttl: claim.ttl,
             drift: self.options.drift,
-            patience: self.patience(claim.ttl),
+            patience: self.least_patience(claim.ttl),
             long_patience: self.options.request_timeout,
             names_giver: plain.is_none(),
             stands: how != Line::Try
@@ -257,8 +256,8 @@ impl Quorum {
             }
             match outcome {
                 Outcome::Granted { since, number } => {
-                    self.note_contended(id, false);
-                    self.hush(id);
+                    self.hush_soon(id);
+                    self.mark_soon(id);
                     let Some(ttl) = self.state().claims.get(&id).map(|entry| entry.claim.ttl)
                     else {
                         return Attempt::Busy(None);
@@ -271,15 +270,17 @@ impl Quorum {
                     return Attempt::Granted(Grant { number, lease: Some(lease) });
                 }
                 Outcome::Refused { by, keeps, rest } => {
-                    let (how, listening, holder) = match self.state().claims.get(&id) {
-                        Some(entry) => (entry.how, entry.listening, entry.holder_of(by, rest)),
+                    let (how, listening, holder) = match self.state().claims.get_mut(&id) {
+                        Some(entry) => {
+                            entry.waited = true;
+                            (entry.how, entry.listening, entry.holder_of(by, rest))
+                        }
                         None => return Attempt::Busy(None),
                     };
                     if how == Line::Try {
                         self.retire(id);
                         return Attempt::Busy(holder);
                     }
-                    self.note_contended(id, true);
                     // Who is told of keys that were read needs no channel.
                     if listening || self.tracks() {
                         return Attempt::InLine(self.wait_for(id, by, keeps, rest, holder));

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::acquire::Stepped;
+use super::heard::Heard;
 use super::plain::Seen;
 use super::recipe::{Event as Step, Outcome, Said, Verb};
 use super::send::{Flight, Sent};
-use super::wire::{Heard, Member};
+use super::wire::Member;
 use super::{Quorum, first};
 use crate::words::id::ClaimId;
 

@@ -187,7 +187,7 @@ impl Quorum {
 
     /// Ends every connection, once what is being given back is gone where somebody answers.
     pub(super) async fn close(&self) {
-        let within = self.patience(self.options.ttl) * 2;
+        let within = (self.least_patience(self.options.ttl) * 2).min(Duration::from_secs(5));
         self.parting.settled(within, || true).await;
         self.end();
     }

@@ -15,7 +15,7 @@ end
 if ours then redis.call('DEL', KEYS[1]) end
 local free, heard = ours or its_turn and not held, '0'
 if free and ARGV[5] then
-  tell(KEYS[4], ARGV[4], '-', now, ARGV[5], ARGV[6])
+  cede(KEYS[2], KEYS[3], KEYS[4], ARGV[4], now, ARGV[5], ARGV[6])
 elseif free and ARGV[4] then
   heard = select(2, hand_on(KEYS[2], KEYS[3], KEYS[4], ARGV[4], claim, now))
 elseif its_turn then

@@ -5,7 +5,8 @@
 --    of life; without one a place lives for PLACE. Yes, a give-back and force end it.
 -- 2. Whoever gives back hands on: the first that lives leaves the line, and has its turn. The name
 --    is kept free for it for TURN, and all that listen are told whose turn it is. Where nobody
---    listens nobody waits: the line is forgotten.
+--    listens nobody waits: the line is forgotten. Nobody else has a turn: one who stands in no
+--    line may have left, and would keep others out.
 -- 3. Is a name free and nobody's turn, then whoever stands in line may have it: it asks once those
 --    before it had their time (waiter.rs). Who comes anew may not: it is the first one's turn.
 -- 4. A turn that is over is kept: whoever takes the name after it has found somebody dead. Those
@@ -19,12 +20,14 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 local function leave(line, signs, claim)
-  redis.call('ZREM', line, claim)
-  redis.call('ZREM', signs, claim)
+  if redis.call('ZREM', line, claim) == 1 then redis.call('ZREM', signs, claim) end
 end
 local function drop_old(line, signs, now)
   local old = redis.call('ZRANGEBYSCORE', signs, '-inf', whole(now - PLACE), 'LIMIT', 0, 1000)
-  for _, claim in ipairs(old) do leave(line, signs, claim) end
+  for _, claim in ipairs(old) do
+    redis.call('ZREM', signs, claim)
+    redis.call('ZREM', line, claim)
+  end
 end
 -- Gives how many are before it; nothing where there is no room (R13).
 local function stand(line, signs, claim, first, now)
@@ -67,8 +70,7 @@ end
 -- Takes the first from the line that gave a sign of life, with those before it; `any`: the first.
 local function next_in(line, signs, now, any)
   drop_old(line, signs, now)
-  local last = any and 0 or 15
-  repeat
+  for _, last in ipairs(any and {0} or {0, 15, -1}) do
     local some = redis.call('ZRANGE', line, 0, last, 'WITHSCORES')
     for i = 1, #some, 2 do
       if any or redis.call('ZSCORE', signs, some[i]) then
@@ -77,8 +79,19 @@ local function next_in(line, signs, now, any)
         return some[i], whole(tonumber(some[i + 1]))
       end
     end
-    last = last > 0 and redis.call('EXISTS', signs) == 1 and -1 or 0
-  until last == 0
+    if not some[1] or redis.call('EXISTS', signs) == 0 then return end
+  end
+end
+-- It was given up for one of those that contend. That one may have left since: where it stands in
+-- no line it is told so all the same, and it is nobody's turn.
+local function cede(line, signs, turn, channel, now, claim, first)
+  local stands = redis.call('ZSCORE', line, claim)
+  local heard = tell(turn, channel, '-', now, claim, first)
+  if not stands then
+    redis.call('DEL', turn)
+  elseif heard and heard > 0 then
+    leave(line, signs, claim)
+  end
 end
 -- It was given back. Gives whose turn it is, and how many heard who stand in no line.
 local function hand_on(line, signs, turn, channel, giver, now, any)

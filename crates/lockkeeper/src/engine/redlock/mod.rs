@@ -7,7 +7,7 @@
 //! | `plain`, `plain/*.lua` | the same in the layout of redsync, node-redlock and RedLock.net |
 //! | `redisson/*.lua` | and in that of RedissonRedLock and RedissonMultiLock |
 //! | `recipe` | one claim as a pure machine: who was asked, who said what, what follows |
-//! | `wire` | one member: its connection, its clock, whether it counts |
+//! | `wire`, `heard` | one member: its connection, its clock, whether it counts; what it says |
 //! | `connect` | connecting to all, and whether a majority is there |
 //! | `proposal` | which number is asked for |
 //! | `admit`, `floor` | how a member that started comes to count, with numbers above all before |
@@ -27,6 +27,7 @@ mod connect;
 mod describe;
 mod errors;
 mod floor;
+mod heard;
 mod inspect;
 mod name;
 mod options;
@@ -121,10 +122,10 @@ struct Connected {
 #[derive(Default)]
 struct State {
     claims: BTreeMap<ClaimId, Entry>,
-    /// The channels of names on which somebody was refused lately, and until when that is so.
-    contended: BTreeMap<String, Ticks>,
-    /// How many claims listen to a channel.
+    /// How many listen to a channel: claims, and whoever waited for its name a moment ago.
     channels: BTreeMap<String, usize>,
+    /// Until when the latter do.
+    lingers: BTreeMap<String, Ticks>,
     /// Members that did not answer in time when they were last asked.
     silent: Silent,
 }
@@ -305,6 +306,11 @@ impl Quorum {
         trips.sort_unstable();
         let most = trips.get(self.options.majority() - 1).copied().unwrap_or_default();
         self.options.server_timeout(ttl, most)
+    }
+
+    /// The same of links that are fast, for what need not wait for slow ones.
+    fn least_patience(&self, ttl: Duration) -> Duration {
+        self.options.server_timeout(ttl, Duration::ZERO)
     }
 
     /// Asks every member the same, and gives what they said: all answers of those that usually

@@ -8,7 +8,7 @@ if is_read(KEYS[2], now) then return {'D', '0'} end
 if redis.call('GET', KEYS[1]) == READ then redis.call('DEL', KEYS[1]) end
 if not ARGV[3] then return {'D', '0'} end
 if ARGV[4] then
-  tell(KEYS[5], ARGV[3], '-', now, ARGV[4], ARGV[5])
+  cede(KEYS[3], KEYS[4], KEYS[5], ARGV[3], now, ARGV[4], ARGV[5])
   return {'D', '0'}
 end
 return {'D', select(2, hand_on(KEYS[3], KEYS[4], KEYS[5], ARGV[3], ARGV[1], now))}

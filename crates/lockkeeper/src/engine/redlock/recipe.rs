@@ -75,6 +75,8 @@ enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Recipe {
     rules: Rules,
+    /// For how long answers are waited for: as the rules say, or longer where links are slow.
+    patience: Duration,
     id: ClaimId,
     /// The middle one of the members' clocks when it was first asked for, as a number.
     first: Option<u64>,
@@ -90,6 +92,9 @@ pub(super) struct Recipe {
     ours_before: Members,
     /// Where somebody was in the way of a hold.
     lacks: Members,
+    /// Which members said that they have the record of a hold, and which that it is one's.
+    has: Members,
+    marked: Members,
     /// What it keeps beside contenders that come after it.
     kept: Members,
     /// A holder refused it: what it gets of this round all the same it gives back.
@@ -100,6 +105,7 @@ impl Recipe {
     pub(super) fn new(id: ClaimId, rules: Rules, tries: bool) -> Self {
         Self {
             rules,
+            patience: rules.patience,
             id,
             first: None,
             tries,
@@ -109,6 +115,8 @@ impl Recipe {
             ours: Members::default(),
             ours_before: Members::default(),
             lacks: Members::default(),
+            has: Members::default(),
+            marked: Members::default(),
             kept: Members::default(),
             undoes: false,
         }
@@ -116,7 +124,7 @@ impl Recipe {
 
     /// For how long members' answers are waited for from now on.
     pub(super) fn be_patient(&mut self, patience: Duration) {
-        self.rules.patience = patience;
+        self.patience = patience;
     }
 
     /// Whether it holds, as far as is known.
@@ -164,11 +172,6 @@ impl Recipe {
     /// Whether it has a place where it is refused, in lines that tell whose turn it is.
     pub(super) fn lines_up(&self) -> bool {
         self.rules.stands && self.rules.names_giver
-    }
-
-    /// Whether it holds, and somebody was in the way on some member.
-    pub(super) fn is_incomplete(&self) -> bool {
-        self.is_held() && self.lacks.len() > 0
     }
 
     /// The members that have not answered in this round.
@@ -237,7 +240,7 @@ impl Recipe {
         for member in self.members() {
             self.ours.insert(member);
         }
-        self.begin(Verb::Take, number, now.plus(self.rules.patience), out);
+        self.begin(Verb::Take, number, now.plus(self.patience), out);
     }
 
     /// Asks every member that may have it to give it back.
@@ -276,8 +279,6 @@ impl Recipe {
             (Verb::Take | Verb::Keep, Said::Other(_)) | (Verb::Keep, Said::Nothing) => {
                 self.ours.remove(member);
             }
-            // It has left a line, and may have been asked again before that.
-            (Verb::Give, _) if self.lines_up() && self.is_held() => {}
             (_, Said::Gave | Said::Nothing) if verb.gives() => self.ours.remove(member),
             (Verb::Take, Said::Not) if !self.ours_before.has(member) => self.ours.remove(member),
             _ => {}
@@ -287,25 +288,29 @@ impl Recipe {
             Phase::Numbering { .. } => Verb::Keep,
             Phase::Renewing { .. } => {
                 let there = self.ours.has(member);
-                let lines = !self.rules.names_giver;
-                if lines && there && verb == Verb::Keep && matches!(said, Said::Other(_)) {
-                    self.leave_line(member, out);
+                if there && verb == Verb::Keep && matches!(said, Said::Other(_)) {
+                    self.leave_queue(member, out);
                 }
                 Verb::Keep
             }
             Phase::Leaving { .. } => Verb::Give,
             Phase::Held { number, restores } => {
-                // What completes a hold stands nowhere.
-                let first = !(self.rules.names_giver && self.lacks.has(member));
                 match (verb, said) {
                     (Verb::Take, Said::Other(_)) => self.lacks.insert(member),
-                    (Verb::Take, Said::Yes { .. }) => self.lacks.remove(member),
+                    // What completes a hold says that it is one.
+                    (Verb::Take, Said::Yes { .. }) if self.lacks.has(member) => {
+                        self.lacks.remove(member);
+                        self.has.insert(member);
+                        self.marked.insert(member);
+                    }
+                    (Verb::Take, Said::Yes { .. }) => self.has.insert(member),
+                    (Verb::Keep, Said::Yes { .. }) => self.marked.insert(member),
                     _ => {}
                 }
                 if restores && verb == Verb::Keep && said == Said::Nothing {
                     self.restore(member, number, out);
-                } else if first && verb == Verb::Take && matches!(said, Said::Other(_)) {
-                    self.leave_line(member, out);
+                } else if verb == Verb::Take && matches!(said, Said::Other(_)) {
+                    self.leave_queue(member, out);
                 }
                 return;
             }
@@ -382,9 +387,15 @@ impl Recipe {
         // it: nobody keeps anything beside it (H4).
         let lives = |o: &Other| o.granted || o.age <= self.rules.living(*o);
         let keeps = !self.tries && self.others().all(|other| !lives(&other) || other.rank > rank);
-        let to = self.others().filter(lives).map(|other| other.rank).min();
+        let to = self.first_that_contends();
         let by = first.map(|(claim, _)| claim);
         self.ceded(Outcome::Refused { by, keeps, rest: None }, to, out);
+    }
+
+    /// The first of those that contend and live: a holder contends no more.
+    fn first_that_contends(&self) -> Option<Rank> {
+        let lives = |o: &Other| !o.granted && o.age <= self.rules.living(*o);
+        self.others().filter(lives).map(|other| other.rank).min()
     }
 
     /// Refused by several that contend. What it got is for the first of those that live: others
@@ -401,7 +412,8 @@ impl Recipe {
             }
             _ if !self.rules.names_giver => self.give_back(Verb::Undo, out),
             (_, Some(to)) => self.give_back(Verb::Cede { to }, out),
-            (_, None) => self.give_back(Verb::Give, out),
+            // Whoever lives has it, or hears of it from others.
+            (_, None) => self.give_back(Verb::Undo, out),
         }
         self.said.fill(None);
         out.push(Action::Done(outcome));
@@ -412,9 +424,10 @@ impl Recipe {
         if self.rules.is_in_time(since, now) {
             self.phase = Phase::Held { number, restores: true };
             self.note_lacks();
+            self.marked = Members::default();
             for member in self.members() {
-                if matches!(self.said.get(member), Some(Some(Said::Other(_)))) {
-                    self.leave_line(member, out);
+                if self.lacks.has(member) {
+                    self.leave_queue(member, out);
                 }
             }
             self.said.fill(None);
@@ -432,7 +445,7 @@ impl Recipe {
         }
         let number = self.numbers().max().unwrap_or_default();
         self.phase = Phase::Numbering { since, silent, number };
-        self.begin(Verb::Keep, number, now.plus(self.rules.patience), out);
+        self.begin(Verb::Keep, number, now.plus(self.patience), out);
     }
 
     fn numbered(
@@ -452,7 +465,7 @@ impl Recipe {
         } else if lost > self.rules.members - majority {
             // It was taken away meanwhile.
             let by = self.first_of_others().map(|(claim, _)| claim);
-            let to = self.others().map(|other| other.rank).min();
+            let to = self.first_that_contends();
             self.ceded(Outcome::Refused { by, keeps: false, rest: None }, to, out);
         } else if over || kept + self.awaited(silent) < majority {
             if self.taken() >= majority {

@@ -21,6 +21,12 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// and the second, which doubles from then on.
 const COMPLETE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 
+/// The longest of these pauses.
+const COMPLETE_LAST: Duration = Duration::from_secs(5);
+
+/// For how long a hold waits for the answers of all before it says to those it has that it is one.
+const MARK: Duration = Duration::from_millis(300);
+
 impl Quorum {
     /// Renews leases, all of them at once. A minority that lost its record gets it again.
     pub(super) fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
@@ -89,20 +95,44 @@ impl Quorum {
 
     async fn complete(self: Arc<Self>, id: ClaimId, ttl: Duration) {
         let (mut pause, mut waited) = (COMPLETE.0, Duration::ZERO);
-        while !self.is_closed() && waited < ttl / 3 {
+        loop {
             sleep(pause).await;
             waited += pause;
-            pause = COMPLETE.1.max(pause * 2);
-            match self.state().claims.get(&id) {
-                Some(entry) if entry.machine.is_incomplete() && !entry.leaving => {}
-                _ => break,
+            pause = COMPLETE.1.max(pause * 2).min(COMPLETE_LAST);
+            {
+                let mut state = self.state();
+                let Some(entry) = state.claims.get_mut(&id) else { return };
+                let goes_on = entry.machine.is_incomplete() && !entry.leaving;
+                if !goes_on || waited >= ttl / 3 || self.is_closed() {
+                    entry.completes = false;
+                    return;
+                }
             }
             let stepped = self.step(id, Step::Complete);
             self.follow_rest(id, stepped.flights);
         }
-        if let Some(entry) = self.state().claims.get_mut(&id) {
-            entry.completes = false;
+    }
+
+    /// Where a member is silent its record of a hold does not say so before the hold is renewed,
+    /// nor do others': whoever cannot reach these would take it for a contender's that died.
+    pub(super) fn mark_soon(self: &Arc<Self>, id: ClaimId) {
+        let quorum = self.clone();
+        let silent = {
+            let state = self.state();
+            let unmarked = |entry: &Entry| entry.machine.is_unmarked() && !entry.leaving;
+            state.claims.get(&id).is_some_and(unmarked) && self.options.plain.is_none()
+        };
+        if !silent {
+            return;
         }
+        self.context.spawner.spawn(async move {
+            sleep(MARK).await;
+            let unmarked = |entry: &Entry| entry.machine.is_unmarked() && !entry.leaving;
+            if quorum.state().claims.get(&id).is_some_and(unmarked) && !quorum.is_closed() {
+                let stepped = quorum.step(id, Step::Complete);
+                quorum.follow_rest(id, stepped.flights);
+            }
+        });
     }
 
     /// A member of the layout `plain` tells of keys that were read over this connection: who waits

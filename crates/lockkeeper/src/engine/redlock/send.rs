@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::Quorum;
 use super::acquire::Entry;
+use super::heard::Heard;
 use super::plain::Request;
 use super::recipe::Verb;
-use super::wire::Heard;
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::words::millis;
 use crate::engine::{BoxFuture, Line};

@@ -1,5 +1,5 @@
-//! When a claim that waits asks again, as a pure machine: what it was answered, what it heard since,
-//! and what time it is.
+//! When a claim that waits asks again, as a pure machine: what it was answered, what it heard
+//! since, and what time it is.
 //!
 //! It asks when it is its turn, or when everybody is told. By itself it asks when the holder's
 //! lease ends, not before 250 ms and not after 5 s. Where it is another's turn, or was, it asks
@@ -223,7 +223,9 @@ impl Waiter {
             // It is its turn, or these give way to it.
             Some(only) if only == self.rules.id => {
                 self.given.insert(member);
-                self.has_room()
+                // Members on which it stood in no line told all of the same.
+                let told = giver.map_or(0, |_| self.told.hear(giver, member));
+                self.has_room() || told >= self.rules.majority
             }
             Some(_) if ceded => return None,
             Some(_) if self.rules.lines_up => return self.is_passed(now, giver, member),

@@ -1,44 +1,73 @@
-//! Waiting for a lock: whose names are contended, and what waiters are answered. When they ask again
-//! is decided in `waiter`.
+//! Waiting for a lock: who listens before it asks, and what waiters are answered. When they ask
+//! again is decided in `waiter`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
+use super::Quorum;
 use super::acquire::Entry;
 use super::waiter::Refusal;
-use super::{Quorum, State};
 use crate::engine::Place;
 use crate::words::claim::{Claim, Holder};
 use crate::words::clock::Ticks;
 use crate::words::id::ClaimId;
 
-/// For how long a name on which somebody waited is taken for one on which the next one waits.
-const CONTENDED: Duration = Duration::from_secs(5);
+/// For how long a process listens to a name for which it waited and which it got: most often it
+/// waits for it again.
+const CONTENDED: Duration = Duration::from_secs(2);
 
 impl Quorum {
     /// Whether a claim is about to wait, as others of its name did a moment ago: it listens before
     /// it asks, and has not to ask twice.
     pub(super) fn will_wait(&self, id: ClaimId) -> bool {
-        let (now, mut state) = (self.steady.now(), self.state());
-        state.contended.retain(|_, until| *until > now);
-        let State { claims, contended, .. } = &*state;
-        claims.get(&id).is_some_and(|entry| {
+        let state = self.state();
+        state.claims.get(&id).is_some_and(|entry| {
             let new = !entry.listening && !entry.machine.is_held();
-            new && entry.lines_up() && contended.contains_key(&entry.channel)
+            new && entry.lines_up() && state.channels.contains_key(&entry.channel)
         })
     }
 
-    /// Notes that a claim waits, or that one of its name need not.
-    pub(super) fn note_contended(&self, id: ClaimId, waits: bool) {
-        let until = self.steady.now().plus(CONTENDED);
-        let mut state = self.state();
-        let State { claims, contended, .. } = &mut *state;
-        let Some(entry) = claims.get_mut(&id).filter(|entry| entry.lines_up()) else { return };
-        entry.waited |= waits;
-        if entry.waited {
-            contended.insert(entry.channel.clone(), until);
-        } else {
-            contended.remove(&entry.channel);
+    /// Stops listening for a claim that has the lock: not at once where it waited.
+    pub(super) fn hush_soon(self: &Arc<Self>, id: ClaimId) {
+        let state = self.state();
+        let waited = |entry: &&Entry| entry.listening && entry.waited && entry.lines_up();
+        let Some(entry) = state.claims.get(&id).filter(waited) else {
+            drop(state);
+            self.hush(id);
+            return;
+        };
+        let channel = entry.channel.clone();
+        drop(state);
+        // One more listens, for a while.
+        let begins = {
+            let mut state = self.state();
+            let until = self.steady.now().plus(CONTENDED);
+            let begins = state.lingers.insert(channel.clone(), until).is_none();
+            if begins {
+                *state.channels.entry(channel.clone()).or_default() += 1;
+            }
+            begins
+        };
+        self.hush(id);
+        if begins {
+            self.context.spawner.spawn(self.clone().linger_on(channel));
         }
+    }
+
+    async fn linger_on(self: Arc<Self>, channel: String) {
+        loop {
+            let now = self.steady.now();
+            let until = self.state().lingers.get(&channel).copied().unwrap_or_default();
+            if until <= now || self.is_closed() {
+                break;
+            }
+            sleep(until.since(now)).await;
+        }
+        let mut state = self.state();
+        state.lingers.remove(&channel);
+        self.unlisten(&mut state, &channel);
     }
 
     /// From now on the claim waits for a word; answers when to ask again without one.

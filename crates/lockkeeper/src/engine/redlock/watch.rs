@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::acquire::Entry;
 use super::waiter::{Ask, Word};
-use super::{Quorum, first};
+use super::{Quorum, State, first};
 use crate::engine::either::either;
 use crate::engine::redis::client::resp::Value;
 use crate::engine::{BoxFuture, Event, WatchId};
@@ -104,29 +104,33 @@ impl Quorum {
     }
 
     /// Listens on every member; a member that is away is listened to when it is back.
-    pub(super) async fn listen(self: &Arc<Self>, id: ClaimId) {
-        let mut subscribed = Vec::new();
-        {
-            let mut state = self.state();
-            let Some(entry) = state.claims.get_mut(&id).filter(|entry| !entry.listening) else {
-                return;
-            };
-            entry.listening = true;
-            let channel = entry.channel.clone();
-            *state.channels.entry(channel.clone()).or_default() += 1;
-            // The count and what the members are told change together.
-            for (at, member) in self.members.iter().enumerate() {
-                if let Some(answer) = member.link.subscribe(&channel) {
-                    let answer: BoxFuture<bool> =
-                        Box::pin(async move { matches!(answer.await, Ok(Ok(_))) });
-                    subscribed.push((at, answer));
-                }
-            }
-        }
-        let until = Instant::now() + self.patience(self.options.ttl);
+    pub(super) async fn listen(&self, id: ClaimId) {
+        let mut subscribed = self.begin_to_listen(id);
+        let until = Instant::now() + self.least_patience(self.options.ttl);
         let silent = self.state().silent;
         subscribed.retain(|(at, _)| silent.0 & (1 << at) == 0);
         while !subscribed.is_empty() && first(&mut subscribed, until).await.is_some() {}
+    }
+
+    /// The same without waiting for the answers: those of whatever is asked next come behind them.
+    pub(super) fn begin_to_listen(&self, id: ClaimId) -> Vec<(usize, BoxFuture<bool>)> {
+        let mut subscribed = Vec::new();
+        let mut state = self.state();
+        let Some(entry) = state.claims.get_mut(&id).filter(|entry| !entry.listening) else {
+            return subscribed;
+        };
+        entry.listening = true;
+        let channel = entry.channel.clone();
+        *state.channels.entry(channel.clone()).or_default() += 1;
+        // The count and what the members are told change together.
+        for (at, member) in self.members.iter().enumerate() {
+            if let Some(answer) = member.link.subscribe(&channel) {
+                let answer: BoxFuture<bool> =
+                    Box::pin(async move { matches!(answer.await, Ok(Ok(_))) });
+                subscribed.push((at, answer));
+            }
+        }
+        subscribed
     }
 
     /// Stops listening for a claim.
@@ -135,12 +139,17 @@ impl Quorum {
         let Some(entry) = state.claims.get_mut(&id).filter(|entry| entry.listening) else { return };
         entry.listening = false;
         let channel = entry.channel.clone();
-        let Some(count) = state.channels.get_mut(&channel) else { return };
+        self.unlisten(&mut state, &channel);
+    }
+
+    /// One less listens to a channel.
+    pub(super) fn unlisten(&self, state: &mut State, channel: &str) {
+        let Some(count) = state.channels.get_mut(channel) else { return };
         *count -= 1;
         if *count == 0 {
-            state.channels.remove(&channel);
+            state.channels.remove(channel);
             for member in &self.members {
-                member.link.unsubscribe(&channel);
+                member.link.unsubscribe(channel);
             }
         }
     }

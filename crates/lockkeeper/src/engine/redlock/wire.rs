@@ -4,25 +4,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::plain::id_of;
-use super::recipe::{Other, Rank, Said};
-use super::record::Record;
 use crate::engine::anchor::Anchor;
 use crate::engine::redis::client::pipe::{Broken, OnPush};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::client::wire::{Answered, Link, Started, Tracking};
+use crate::engine::redis::client::wire::{Answered, Link, Tracking};
 use crate::engine::redis::describe::Facts;
 use crate::engine::redis::errors;
 use crate::engine::redis::options::{Address, Layout, RedisOptions};
 use crate::engine::redis::refusal::{Refusal, Stage};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
-use crate::words::id::ClaimId;
 use crate::words::token::next_number;
 
 /// The layout of what members keep about themselves; the scripts write it.
 const LAYOUT: &str = "2";
+
+/// An answer that took longer than four that went before, or than the second of these, was late for
+/// another reason; nothing below the first is looked into.
+const STALL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// INFO counts in whole seconds.
 const UPTIME_STEP: Duration = Duration::from_secs(1);
@@ -57,31 +57,6 @@ pub(super) struct Clean {
     /// How long it waits from then on.
     pub(super) wait: Duration,
     pub(super) at: Ticks,
-}
-
-/// What a member said to a request about a claim.
-pub(super) struct Heard {
-    pub(super) said: Said,
-    /// Who is in the way.
-    pub(super) holder: Option<Record>,
-    /// The greatest number of the name that it told, if it told one.
-    pub(super) number: u64,
-    /// Why it said nothing that counts.
-    pub(super) error: Option<Error>,
-    /// How many heard that it gave the lock back.
-    pub(super) heard_by: u64,
-    /// How many wait before it.
-    pub(super) ahead: Option<u64>,
-    /// It is another's turn.
-    pub(super) turn: bool,
-}
-
-impl Heard {
-    /// Nothing was sent.
-    pub(super) fn nothing() -> Self {
-        let (said, holder, error, ahead) = (Said::Not, None, None, None);
-        Self { said, holder, number: 0, error, heard_by: 0, ahead, turn: false }
-    }
 }
 
 impl Member {
@@ -159,7 +134,7 @@ impl Member {
     }
 
     /// What it said in place of an answer to a script.
-    fn failed(&self, call: &Call, text: &str) -> Error {
+    pub(super) fn failed(&self, call: &Call, text: &str) -> Error {
         if let Some(layout) = newer_layout(text) {
             let error = self.newer(layout);
             self.is_of_no_use(&error);
@@ -275,7 +250,7 @@ impl Member {
         self.options.marker.is_none() || self.link.by_facts(settled).unwrap_or_default()
     }
 
-    fn heard(&self, server_us: u64, before: Ticks, afresh: bool) {
+    pub(super) fn heard(&self, server_us: u64, before: Ticks, afresh: bool) {
         let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Anchor::new(server_us, before);
         *anchor = Some(anchor.filter(|_| !afresh).map_or(new, |old| old.newer(new)));
@@ -292,9 +267,11 @@ impl Member {
 
     /// It answered what was asked at this time. That it is slow is soon known, and that it was once
     /// is soon forgotten.
-    fn took(&self, before: Ticks) {
-        let trip = nanos(self.clock.now().since(before));
+    pub(super) fn took(&self, before: Ticks) {
         let old = self.trip.load(Ordering::Relaxed);
+        // Whoever stalls itself learns nothing of a link by that.
+        let most = old.saturating_mul(4).clamp(nanos(STALL.0), nanos(STALL.1));
+        let trip = nanos(self.clock.now().since(before)).min(most);
         let new = if trip > old { old + (trip - old) / 2 } else { old - (old - trip) / 8 };
         self.trip.store(new, Ordering::Relaxed);
     }
@@ -386,130 +363,6 @@ impl Member {
             _ => errors::broken(&self.options, broken),
         }
     }
-
-    /// Follows a request about a claim to its answer. What cannot be sent now is not sent later.
-    pub(super) async fn follow(
-        &self,
-        started: Started,
-        call: &Call,
-        wait: Duration,
-        wanted: impl Fn() -> bool + Send + Sync,
-    ) -> Heard {
-        let outcome = self.link.run(started, call, Duration::ZERO, wanted).await;
-        let heard = |said, error| Heard { said, error, ..Heard::nothing() };
-        let answered = match outcome {
-            Ok(answered) => answered,
-            Err(broken) => {
-                let said = match broken {
-                    Broken::NotSent(_) => Said::Not,
-                    Broken::Unknown(_) | Broken::Unacknowledged(_) => Said::Unclear,
-                };
-                return heard(said, Some(self.broken(&broken)));
-            }
-        };
-        self.took(answered.before);
-        if let Value::Error(text) = &answered.value {
-            return heard(Said::Not, Some(self.failed(call, text)));
-        }
-        let items = answered.value.items();
-        let number = |at: usize| items.get(at).and_then(Value::unsigned);
-        if !matches!(
-            call.script,
-            Which::QuorumGive
-                | Which::QuorumReadGive
-                | Which::QuorumPlainGive
-                | Which::QuorumHashGive
-                | Which::QuorumFairGive
-        ) && let Some(now_us) = number(1)
-        {
-            self.heard(now_us, answered.before, false);
-        }
-        let key = call.keys.first().unwrap_or_default();
-        if let Some(Err(error)) = number(2).map(|number| self.believed(number, key)) {
-            // It may have our record all the same.
-            return heard(Said::Unclear, Some(error));
-        }
-        match (items.first().and_then(Value::text), number(2)) {
-            (Some("Y"), Some(number)) => {
-                let admitted = items.get(3).and_then(Value::text) == Some("1");
-                self.set_stranger(!admitted);
-                self.wrote();
-                // Where nobody is admitted, it was up for long when it was asked.
-                let grown = || self.counts_at(wait).is_some_and(|at| at <= answered.before);
-                let counts = admitted
-                    && run_of(call).is_some_and(|run| self.is_run(run))
-                    && (self.options.marker.is_some() || grown());
-                Heard { number, ..heard(Said::Yes { counts, number }, None) }
-            }
-            (Some("N"), number) => {
-                Heard { number: number.unwrap_or(0), ..heard(Said::Nothing, None) }
-            }
-            (Some("D"), _) => Heard { heard_by: number(1).unwrap_or(0), ..heard(Said::Gave, None) },
-            (Some("T"), _) => {
-                let text = "the request arrived after its time had passed";
-                let text = format!("Redis at {}: {text}", self.options.address);
-                heard(Said::Not, Some(Error::new(ErrorKind::TimedOut, text)))
-            }
-            (Some("B"), Some(number)) => {
-                let ahead = items.get(6).and_then(Value::unsigned);
-                Heard { number, ahead, ..self.other(call, items) }
-            }
-            (Some("R"), Some(number)) => Heard { number, ..self.turn(items) },
-            _ => heard(Said::Unclear, Some(errors::garbage(&self.options))),
-        }
-    }
-
-    /// It is somebody else's turn.
-    fn turn(&self, items: &[Value]) -> Heard {
-        let claim = items.get(4).and_then(Value::text).and_then(ClaimId::parse);
-        let left = items.get(3).and_then(Value::unsigned).map(Duration::from_millis);
-        let first = items.get(5).and_then(Value::unsigned);
-        let Some(((claim, rest), first)) = claim.zip(left).zip(first) else {
-            return Heard { error: Some(errors::garbage(&self.options)), ..Heard::nothing() };
-        };
-        let rank = Rank { first, claim };
-        let (age, ttl) = (Duration::ZERO, rest);
-        let said = Said::Other(Other { rank, granted: false, age, rest, ttl });
-        let ahead = items.get(6).and_then(Value::unsigned);
-        Heard { said, ahead, turn: true, ..Heard::nothing() }
-    }
-
-    /// Somebody else is in the way.
-    fn other(&self, call: &Call, items: &[Value]) -> Heard {
-        let key = call.keys.first().unwrap_or_default();
-        let read = items.get(3).and_then(Value::integer).zip(items.get(4).and_then(Value::text));
-        let read = read.map(|(rest, text)| match call.script {
-            Which::QuorumPlainTake
-            | Which::QuorumPlainKeep
-            | Which::QuorumHashTake
-            | Which::QuorumHashKeep
-            | Which::QuorumFairTake => {
-                let mut words = call.arguments.iter();
-                let ours = words.next().unwrap_or_default();
-                let length = words.next().and_then(|length| length.parse().ok()).unwrap_or(0);
-                Ok(Record::plain(text, rest, id_of(text, ours, length)))
-            }
-            _ => Record::read(text, rest, key),
-        });
-        let error = match read {
-            Some(Ok(mut record)) => {
-                let rank = Rank { first: record.first, claim: record.claim };
-                // Of several readers it is the first, and they are there until the last has left.
-                let longest = items.get(5).and_then(Value::unsigned).map(Duration::from_millis);
-                record.shared = longest.is_some();
-                let (age, rest) = (record.age(), longest.unwrap_or(record.rest));
-                let granted = record.granted;
-                return Heard {
-                    said: Said::Other(Other { rank, granted, age, rest, ttl: record.lease() }),
-                    holder: Some(record),
-                    ..Heard::nothing()
-                };
-            }
-            Some(Err(text)) => errors::of_our_script(&text),
-            None => errors::garbage(&self.options),
-        };
-        Heard { error: Some(error), ..Heard::nothing() }
-    }
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -551,17 +404,6 @@ fn is_about_numbers(call: &Call, text: &str) -> bool {
     let mut keys = call.keys.iter();
     let (_, numbers) = (keys.next(), [keys.next(), keys.next()]);
     keys.next().is_some() && numbers.contains(&key.split(' ').next())
-}
-
-/// The run that a member compared with the one in which it was admitted. A call that is sent once
-/// more goes over the next connection, perhaps to another run.
-fn run_of(call: &Call) -> Option<&str> {
-    let from_end = match call.script {
-        Which::QuorumTake | Which::QuorumRead => 3,
-        _ => 1,
-    };
-    let at = call.arguments.len().checked_sub(from_end)?;
-    call.arguments.get(at)
 }
 
 #[cfg(test)]

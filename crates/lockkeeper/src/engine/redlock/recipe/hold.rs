@@ -4,14 +4,25 @@ use super::{Action, Members, Outcome, Phase, Recipe, Said, Verb};
 use crate::words::clock::Ticks;
 
 impl Recipe {
+    /// Whether it holds, and somebody was in the way on some member.
+    pub(in crate::engine::redlock) fn is_incomplete(&self) -> bool {
+        self.is_held() && self.lacks.len() > 0
+    }
+
+    /// Whether it holds, not all have it, and some do not say that it is a hold's.
+    pub(in crate::engine::redlock) fn is_unmarked(&self) -> bool {
+        self.is_held() && self.has.len() < self.rules.members && self.has != self.marked
+    }
+
     pub(super) fn renew(&mut self, now: Ticks, number: u64, asked: bool, out: &mut Vec<Action>) {
         self.phase = Phase::Renewing { since: now, number, asked };
         self.begin(Verb::Keep, number, now.plus(self.rules.long_patience), out);
     }
 
-    /// A hold waits nowhere: others would wait behind it where it has no record.
-    pub(super) fn leave_line(&self, member: usize, out: &mut Vec<Action>) {
-        if self.rules.stands {
+    /// A hold waits nowhere: others would wait behind it where it has no record. Lines that tell
+    /// whose turn it is are left with what completes the hold.
+    pub(super) fn leave_queue(&self, member: usize, out: &mut Vec<Action>) {
+        if self.rules.stands && !self.rules.names_giver {
             let round = self.round;
             out.push(Action::Send { member, verb: Verb::Give, round, number: 0 });
         }
@@ -25,25 +36,28 @@ impl Recipe {
     }
 
     /// Whoever was in the way of a hold may have given back: what is free there is taken, and
-    /// nothing else. Its lease does not begin anew by that. What it has says that it is a hold's.
+    /// nothing else. Its lease does not begin anew by that. What it has says from then on that it is
+    /// a hold's.
     pub(super) fn complete(&mut self, out: &mut Vec<Action>) {
         let Phase::Held { number, restores: true } = self.phase else { return };
         let round = self.round;
         for member in self.members() {
             if self.lacks.has(member) {
                 self.restore(member, number, out);
-            } else if self.ours.has(member) {
+            } else if self.has.has(member) && !self.marked.has(member) {
                 out.push(Action::Send { member, verb: Verb::Keep, round, number });
             }
         }
     }
 
-    /// Where somebody is in the way of a hold, as far as this round says.
+    /// Who has a hold's record, and where somebody is in its way, as far as this round says.
     pub(super) fn note_lacks(&mut self) {
-        self.lacks = Members::default();
+        (self.lacks, self.has) = <(Members, Members)>::default();
         for member in self.members() {
-            if matches!(self.said.get(member), Some(Some(Said::Other(_)))) {
-                self.lacks.insert(member);
+            match self.said.get(member) {
+                Some(Some(Said::Other(_))) => self.lacks.insert(member),
+                Some(Some(Said::Yes { .. })) => self.has.insert(member),
+                _ => {}
             }
         }
     }
@@ -61,6 +75,7 @@ impl Recipe {
             let in_time = self.rules.is_in_time(since, now);
             self.phase = Phase::Held { number, restores: in_time };
             self.note_lacks();
+            self.marked = self.has;
             if !in_time {
                 out.push(Action::Done(Outcome::TooSlow));
                 return;

@@ -253,9 +253,16 @@ fn r10_what_a_contender_gives_back_is_for_the_first_of_those_that_live() {
     // Whoever does not wait leaves to others what it got, also where it is the first itself.
     let done = Claim::new(3, true).asked(&[yes(), other(70), other(60)]);
     assert_eq!(sent(&done, cede(60)), [0]);
-    // Nobody is known who lives: all are told.
-    let done = Claim::new(3, true).asked(&[yes(), aged(60, 2 * SECOND), Said::Not]);
-    assert_eq!(sent(&done, Verb::Give), [0]);
+    // Nobody is known who lives, or contends: nobody gains from it.
+    let rank = Rank { first: PROPOSED, claim: ClaimId(60) };
+    let lives = Other { rank, granted: false, age: SECOND, rest: SECOND, ttl: 10 * SECOND };
+    let held = Other { granted: true, ..lives };
+    let turn = Other { age: Duration::MAX, rest: SECOND / 4, ..lives };
+    for other in [Said::Other(held), Said::Other(turn), aged(60, 2 * SECOND)] {
+        let done = Claim::new(3, true).asked(&[yes(), other, Said::Not]);
+        assert_eq!(sent(&done, Verb::Undo), [0], "{other:?}");
+        assert_eq!((sent(&done, cede(60)), sent(&done, Verb::Give)), (vec![], vec![]));
+    }
 }
 
 #[test]
@@ -283,7 +290,12 @@ fn h4_a_hold_takes_what_is_free_and_its_lease_does_not_begin_anew() {
     let asked = claim.step(Event::Complete);
     assert_eq!((sent(&asked, Verb::Take), sent(&asked, Verb::Keep)), (vec![0, 4], vec![1, 2, 3]));
     assert_eq!(claim.says(at(3), 0, Verb::Take, yes()), [], "no deadline follows from it");
-    assert_eq!(sent(&claim.step(Event::Complete), Verb::Take), [4]);
+    for member in [1, 3] {
+        assert_eq!(claim.says(at(3), member, Verb::Keep, yes()), []);
+    }
+    let asked = claim.step(Event::Complete);
+    // Those that say that it is a hold's are asked no more.
+    assert_eq!((sent(&asked, Verb::Take), sent(&asked, Verb::Keep)), (vec![4], vec![2]));
     claim.says(at(4), 4, Verb::Take, yes());
     assert!(!claim.machine.is_incomplete());
     // It is given back where it was taken later, too.
@@ -291,16 +303,30 @@ fn h4_a_hold_takes_what_is_free_and_its_lease_does_not_begin_anew() {
 }
 
 #[test]
-fn l4_a_hold_gives_back_what_completed_it_though_it_left_the_line_there_meanwhile() {
-    let mut claim = Claim::new(3, false);
+fn l4_a_hold_gives_back_what_completed_it_and_leaves_the_line_where_nothing_did() {
+    let mut claim = Claim::new(5, false);
     claim.machine.rules.stands = true;
-    let granted = claim.asked(&[other(60), yes(), yes()]);
-    assert_eq!((outcome(&granted), sent(&granted, Verb::Give)), (GRANTED, vec![0]));
-    // Asked again before it has left, which is slow.
-    assert_eq!(sent(&claim.step(Event::Complete), Verb::Take), [0]);
-    claim.says(at(2), 0, Verb::Give, Said::Nothing);
+    let granted = claim.asked(&[other(60), other(60), yes(), yes(), yes()]);
+    assert_eq!((outcome(&granted), sent(&granted, Verb::Give)), (GRANTED, vec![]));
+    assert_eq!(sent(&claim.step(Event::Complete), Verb::Take), [0, 1]);
     claim.says(at(2), 0, Verb::Take, yes());
-    assert_eq!(sent(&claim.step(Event::Leave { now: at(3) }), Verb::Give), [0, 1, 2]);
+    claim.says(at(2), 1, Verb::Take, other(60));
+    assert_eq!(sent(&claim.step(Event::Leave { now: at(3) }), Verb::Give), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn h4_a_hold_says_that_it_is_one_where_a_minority_was_silent() {
+    let mut claim = Claim::new(5, false);
+    claim.asked(&[yes(), yes(), yes()]);
+    assert!(claim.machine.is_unmarked() && !claim.machine.is_incomplete());
+    let asked = claim.step(Event::Complete);
+    assert_eq!((sent(&asked, Verb::Keep), sent(&asked, Verb::Take)), (vec![0, 1, 2], vec![]));
+    (0..3).for_each(|member| drop(claim.says(at(3), member, Verb::Keep, yes())));
+    assert!(!claim.machine.is_unmarked());
+    // Where all have it nobody can take it for a contender's.
+    let mut claim = Claim::new(5, false);
+    claim.asked(&[yes(); 5]);
+    assert!(!claim.machine.is_unmarked());
 }
 
 #[test]

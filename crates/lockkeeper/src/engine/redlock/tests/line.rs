@@ -1,5 +1,6 @@
 //! The line of those that wait, on each member: dead places, lost ones, and who comes anew.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::handoff::{tell, told};
@@ -124,6 +125,40 @@ fn r11_dead_waiters_cost_one_claim_lease_and_a_second_together_and_are_gone_then
 }
 
 #[test]
+fn r11_once_a_dead_waiter_was_found_it_is_the_turn_of_those_that_gave_a_sign_of_life() {
+    let quorum = Quorum::of(3);
+    let (one, clock) = (quorum.process(), a_clock());
+    let [two, three] = [by(&clock, &quorum), quorum.process()];
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    quorum.plant(1);
+    let [next, last] = [long(&two), long(&three)];
+    two.queue_claim(&next);
+    // One that died stands between those that live.
+    let dead = ClaimId::fresh().to_string();
+    for line in quorum.in_line() {
+        assert_eq!(line.len(), 2);
+    }
+    quorum.each(&["ZADD", &key(":line"), "9000000000000", &dead]);
+    three.queue_claim(&last);
+    quorum.each(&["ZADD", &key(":line"), "9000000000001", &last.id.to_string()]);
+    assert!(matches!(one.release(held.id), End::Freed));
+    asks_at(&two, next.id);
+    until_no_turn_is_on(&quorum);
+    granted(two.attempt_until(&next));
+    // Asked for a sign of life, the last one gives one.
+    until("all have it", || {
+        assert!(matches!(three.attempt(&last), Attempt::InLine(_)));
+        quorum.with_record(&next) == 3
+    });
+    assert!(matches!(two.release(next.id), End::Freed));
+    let turns = quorum.each(&["GET", &key(":turn")]);
+    assert!(turns.iter().all(|turn| !turn.starts_with(&dead)), "{turns:?}: the dead one's turn");
+    granted(three.attempt_until(&last));
+    assert!(quorum.in_line().iter().all(|line| line.concat().is_empty()), "the dead one is gone");
+}
+
+#[test]
 fn r11_who_comes_anew_overtakes_no_place_that_lives_though_it_is_nobodys_turn() {
     let quorum = Quorum::of(3);
     let process = quorum.process();
@@ -208,4 +243,36 @@ fn r11_force_gives_nobody_a_turn_whom_it_takes_the_lock_from() {
     let more = || two.event("its turn", |event| told(event, waiting.id).filter(|now| *now));
     assert!(word || more(), "it is its turn, and not that of the other");
     granted(two.attempt(&waiting));
+}
+
+#[test]
+fn r11_waiters_that_are_each_first_on_another_member_have_it_one_after_the_other() {
+    let quorum = Quorum::of(3);
+    let holder = quorum.process();
+    let held = long(&holder);
+    granted(holder.attempt_until(&held));
+    let processes = [quorum.process(), quorum.process(), quorum.process()];
+    let claims = processes.each_ref().map(long);
+    processes.iter().zip(&claims).for_each(|(process, claim)| process.queue_claim(claim));
+    for (member, server) in quorum.0.iter().enumerate() {
+        for (nth, claim) in claims.iter().enumerate() {
+            let score = (1 + (nth + member) % 3).to_string();
+            server.command(&["ZADD", &key(":line"), "XX", &score, &claim.id.to_string()]);
+        }
+    }
+    assert!(matches!(holder.release(held.id), End::Freed));
+    let holders = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (process, claim) in processes.iter().zip(&claims) {
+            let holders = &holders;
+            scope.spawn(move || {
+                granted(process.attempt_until(claim));
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "BROKEN LOCK: two holders");
+                holders.fetch_sub(1, Ordering::SeqCst);
+                assert!(matches!(process.release(claim.id), End::Freed));
+            });
+        }
+    });
+    quorum.until_clean("a");
+    until("nobody stands in line", || quorum.in_line().iter().all(|line| line.concat().is_empty()));
 }

@@ -217,4 +217,9 @@ fn r11_whose_turn_it_is_asks_at_once_when_a_majority_told() {
     assert_eq!(waits.hears(word(0)), Some(Ask::At(waits.now.plus(TOLD_BY_FEW))));
     assert_eq!(waits.hears(word(2)), Some(Ask::AtOnce));
     assert_eq!(waits.hears(word(1)), None, "it asks already");
+    // It stands in no line yet where all are told of the same release.
+    let mut waits = Waits::refused(TTL, 4);
+    let all = |member| Word { only: None, ..word(member) };
+    assert_ne!(waits.hears(all(1)), Some(Ask::AtOnce));
+    assert_eq!(waits.hears(word(0)), Some(Ask::AtOnce));
 }

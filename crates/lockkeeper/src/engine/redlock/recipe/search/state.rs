@@ -389,7 +389,7 @@ impl State {
     fn refuses(&mut self, at: usize, first: u64, world: &World) {
         let Request { client, member, verb, round, number, .. } = self.requests.remove(at);
         let (rank, rest) = (Rank { first, claim: id(2) }, STEP);
-        let age = Duration::ZERO;
+        let age = Duration::MAX;
         let said = match world.flaw {
             Some(Flaw::TurnCounts) => Said::Yes { counts: true, number },
             _ => Said::Other(Other { rank, granted: false, age, rest, ttl: rest }),
