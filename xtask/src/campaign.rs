@@ -197,7 +197,7 @@ const SEEDS: &str = "10000";
 /// The keeper's threads in every order: a few of them are among the unit tests.
 const SCHEDULES: &str = "keeper::tests::schedules";
 /// The searches of a quorum to their ends: the unit tests stop some of them early.
-const SEARCHES: &str = "redlock::recipe::search";
+const SEARCHES: [&str; 2] = ["redlock::recipe::search", "redlock::tests::progress"];
 /// How many orders of each are explored, at random and again by priorities.
 const ORDERS: &str = "3000";
 
@@ -207,8 +207,10 @@ fn models(workshop: &Workshop) -> Outcome {
     workshop.run(of(LAB, &["--test", MODELS], "")?.args(two))?;
     let mut schedules = of("lockkeeper", &["--lib"], SCHEDULES)?;
     workshop.run(schedules.env("LOCKKEEPER_SCHEDULES", ORDERS).args(two))?;
-    let mut searches = of("lockkeeper", &["--lib"], SEARCHES)?;
-    workshop.run(searches.env("LOCKKEEPER_WHOLE_SEARCHES", "1").args(two))?;
+    for searched in SEARCHES {
+        let mut searches = of("lockkeeper", &["--lib"], searched)?;
+        workshop.run(searches.env("LOCKKEEPER_WHOLE_SEARCHES", "1").args(two))?;
+    }
     workshop.run(seen(workshop, &SIMULATION)?.env("LOCKKEEPER_SIM_SEEDS", SEEDS))
 }
 

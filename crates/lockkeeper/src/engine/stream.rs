@@ -1,6 +1,9 @@
 //! The byte stream below a connection: TCP, a unix socket, or TLS over TCP; and how it is lent to
 //! callers that read.
 
+#[cfg(test)]
+pub(crate) mod memory;
+
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
@@ -20,6 +23,8 @@ pub(crate) enum Stream {
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only Redis listens there"))]
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(test)]
+    Memory(memory::Near),
 }
 
 impl Stream {
@@ -29,6 +34,8 @@ impl Stream {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
             Self::Tls(_) => return None,
+            #[cfg(test)]
+            Self::Memory(_) => return None,
         };
         // Without one the driver reads everything.
         socket.try_clone_to_owned().ok().map(Arc::new)
@@ -58,6 +65,10 @@ impl Stream {
                     Writer::Tls(stream),
                 )
             }
+            #[cfg(test)]
+            Self::Memory(near) => {
+                (Reader::Memory(near.clone()), Writer::Memory(near.clone()), Writer::Memory(near))
+            }
         }
     }
 }
@@ -66,6 +77,8 @@ pub(crate) enum Reader {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
     Tls(SharedTls),
+    #[cfg(test)]
+    Memory(memory::Near),
 }
 
 impl Reader {
@@ -81,6 +94,8 @@ impl Reader {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             Self::Tls(stream) => with_tls(stream, |stream| stream.poll_read(cx, &mut buffer)),
+            #[cfg(test)]
+            Self::Memory(near) => near.poll_read(cx, &mut buffer),
         })?;
         Poll::Ready(Ok(buffer.filled().len()))
     }
@@ -90,6 +105,8 @@ pub(crate) enum Writer {
     Tcp(Arc<tcp::OwnedWriteHalf>),
     Unix(Arc<unix::OwnedWriteHalf>),
     Tls(SharedTls),
+    #[cfg(test)]
+    Memory(memory::Near),
 }
 
 impl Writer {
@@ -104,6 +121,8 @@ impl Writer {
                 // The driver reads just now, or a caller panicked: the driver finds out.
                 Err(_) => Err(io::ErrorKind::WouldBlock.into()),
             },
+            #[cfg(test)]
+            Self::Memory(near) => near.write(bytes),
         }
     }
 
@@ -111,6 +130,8 @@ impl Writer {
     pub(crate) fn keeps_back(&self) -> bool {
         match self {
             Self::Tcp(_) | Self::Unix(_) => false,
+            #[cfg(test)]
+            Self::Memory(_) => false,
             Self::Tls(stream) => {
                 stream.try_lock().map_or(true, |stream| stream.get_ref().1.wants_write())
             }
@@ -130,6 +151,8 @@ impl Writer {
                 Self::Tls(stream) => {
                     return with_tls(stream, |stream| stream.poll_write(cx, bytes));
                 }
+                #[cfg(test)]
+                Self::Memory(_) => {}
             }
             match self.try_write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -142,6 +165,8 @@ impl Writer {
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+            #[cfg(test)]
+            Self::Memory(_) => Poll::Ready(Ok(())),
             Self::Tls(stream) => with_tls(stream, |stream| stream.poll_flush(cx)),
         }
     }

@@ -99,6 +99,10 @@ async fn dial(address: &Address, options: &RedisOptions, until: Instant) -> Resu
     let failed = |error: io::Error| errors::unreachable(&options.address, error);
     match address {
         Address::Tcp(host, port) => {
+            #[cfg(test)]
+            if let Some(near) = crate::engine::stream::memory::dial(host) {
+                return near.map(Stream::Memory).map_err(failed);
+            }
             let stream = connect(host, *port, until).await.map_err(failed)?;
             let Some(tls) = &options.tls else { return Ok(Stream::Tcp(stream)) };
             let hint = format!("give its TLS port, or {}", options.spelling.no_tls);

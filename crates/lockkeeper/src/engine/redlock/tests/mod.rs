@@ -12,6 +12,8 @@ mod minority;
 mod mutual;
 mod names;
 mod plain;
+#[cfg(feature = "test-util")]
+mod progress;
 mod redisson;
 mod refusals;
 mod set_back;

@@ -1,0 +1,253 @@
+//! What happened in a simulation, and what of it should not have.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A task of a process: it waits, holds, and waits again.
+pub(super) type Who = (usize, usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// It begins to wait.
+    Waits { who: Who },
+    /// It holds under this token.
+    Holds { who: Who, token: u64 },
+    /// It begins to give it back, or has lost it.
+    Gives { who: Who },
+    /// Its time to wait is over.
+    Leaves { who: Who },
+    /// A process is killed, or stops.
+    Dies { process: usize },
+    /// One that had stopped goes on.
+    Revives { process: usize },
+    /// A member was asked by a process for the lock, and gave it what it has, or not.
+    Asked { process: usize, yes: bool },
+    /// Members were changed behind everybody's back.
+    Meddles,
+}
+
+pub(super) struct Log {
+    begun: Instant,
+    happened: Mutex<Vec<(Duration, What)>>,
+}
+
+/// What is promised.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Promise {
+    /// How long a hold outlives a holder that dies.
+    pub(super) lease: Duration,
+    /// How long the lock is idle at most while somebody living waits.
+    pub(super) idle: Duration,
+    /// How much longer that is, all in all, after each time that processes died.
+    pub(super) dead: Duration,
+    /// How much of it one who waits hears nothing, and asks by itself.
+    pub(super) asks: Duration,
+    /// How many others get the lock at most while one waits.
+    pub(super) passed: usize,
+}
+
+/// How it went.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    pub(super) holds: usize,
+    /// The longest time for which the lock was idle while somebody waited.
+    pub(super) idle: Duration,
+    pub(super) waited: Duration,
+    pub(super) passed: usize,
+    pub(super) shares: BTreeMap<Who, usize>,
+    pub(super) left: usize,
+    /// What should not have happened.
+    pub(super) wrong: Vec<String>,
+}
+
+impl Log {
+    pub(super) fn new() -> Self {
+        Self { begun: Instant::now(), happened: Mutex::default() }
+    }
+
+    pub(super) fn note(&self, what: What) {
+        let at = self.begun.elapsed();
+        self.happened.lock().unwrap_or_else(PoisonError::into_inner).push((at, what));
+    }
+
+    /// Who holds now, if somebody does.
+    pub(super) fn holder(&self) -> Option<Who> {
+        let happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        happened.iter().rev().find_map(|(_, what)| match what {
+            What::Holds { who, .. } => Some(Some(*who)),
+            What::Gives { .. } => Some(None),
+            _ => None,
+        })?
+    }
+
+    /// Everything, a line each; for a look at one seed.
+    pub(super) fn told(&self) -> String {
+        let happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        happened.iter().map(|(at, what)| format!("{at:?} {what:?}\n")).collect()
+    }
+
+    pub(super) fn judge(&self, promise: Promise) -> Course {
+        let mut happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let judge = Judge { promise, ..Judge::new() };
+        let end = self.begun.elapsed();
+        happened.sort_by_key(|(at, _)| *at);
+        judge.follow(&happened, end)
+    }
+}
+
+/// One that waits.
+struct Waiting {
+    since: Duration,
+    asked: Duration,
+    passed: usize,
+}
+
+/// See [`Log::judge`].
+struct Judge {
+    promise: Promise,
+    course: Course,
+    holder: Option<Who>,
+    /// Since when nobody holds; later than now where the lease of a dead one lasts still.
+    free: Duration,
+    token: u64,
+    waiting: BTreeMap<Who, Waiting>,
+    dead: Vec<usize>,
+    /// How much longer the lock may be idle, because processes died.
+    allowed: Duration,
+}
+
+impl Judge {
+    fn new() -> Self {
+        let zero = Duration::ZERO;
+        Self {
+            promise: Promise { lease: zero, idle: zero, dead: zero, asks: zero, passed: 0 },
+            course: Course::default(),
+            holder: None,
+            free: zero,
+            token: 0,
+            waiting: BTreeMap::new(),
+            dead: Vec::new(),
+            allowed: zero,
+        }
+    }
+
+    fn wrong(&mut self, at: Duration, what: &str) {
+        self.course.wrong.push(format!("{at:?}: {what}"));
+    }
+
+    fn follow(mut self, happened: &[(Duration, What)], end: Duration) -> Course {
+        for (at, what) in happened {
+            self.happens(*at, *what);
+        }
+        self.idle_until(end);
+        let asked: Vec<(Who, Duration)> =
+            self.waiting.iter().map(|(who, one)| (*who, one.asked)).collect();
+        for (who, asked) in asked {
+            self.asks_again(who, asked, end);
+        }
+        self.course
+    }
+
+    fn happens(&mut self, at: Duration, what: What) {
+        match what {
+            What::Waits { who } => {
+                self.waiting.insert(who, Waiting { since: at, asked: at, passed: 0 });
+            }
+            What::Asked { process, .. } => {
+                let those: Vec<(Who, Duration)> = self
+                    .waiting
+                    .iter_mut()
+                    .filter(|((of, _), _)| *of == process)
+                    .map(|(who, one)| (*who, std::mem::replace(&mut one.asked, at)))
+                    .collect();
+                for (who, before) in those {
+                    self.asks_again(who, before, at);
+                }
+            }
+            What::Holds { who, token } => self.holds(at, who, token),
+            What::Gives { who } => {
+                if self.holder == Some(who) {
+                    (self.holder, self.free) = (None, at);
+                }
+            }
+            What::Leaves { who } => {
+                if let Some(since) = self.idle_since().filter(|since| *since < at) {
+                    // Somebody else may be about to have it, who was told a moment ago.
+                    if at - since > self.promise.idle {
+                        self.wrong(
+                            at,
+                            &format!("{who:?} leaves a lock that was free since {since:?}"),
+                        );
+                    }
+                }
+                self.course.left += 1;
+                self.waiting.remove(&who);
+            }
+            What::Dies { process } => {
+                self.dead.push(process);
+                self.allowed = self.promise.dead;
+                self.waiting.retain(|(of, _), _| *of != process);
+                if self.holder.is_some_and(|(of, _)| of == process) {
+                    (self.holder, self.free) = (None, at + self.promise.lease);
+                }
+            }
+            What::Revives { process } => {
+                self.dead.retain(|one| *one != process);
+            }
+            What::Meddles => self.allowed = self.promise.dead,
+        }
+    }
+
+    fn holds(&mut self, at: Duration, who: Who, token: u64) {
+        if let Some(other) = self.holder {
+            self.wrong(at, &format!("{who:?} holds while {other:?} does"));
+        }
+        if token <= self.token {
+            self.wrong(at, &format!("{who:?} holds under {token}, after {}", self.token));
+        }
+        self.idle_until(at);
+        (self.holder, self.token) = (Some(who), token);
+        self.course.holds += 1;
+        *self.course.shares.entry(who).or_default() += 1;
+        if let Some(one) = self.waiting.remove(&who) {
+            self.course.waited = self.course.waited.max(at.saturating_sub(one.since));
+        }
+        let mut most = None;
+        for (other, one) in &mut self.waiting {
+            one.passed += 1;
+            self.course.passed = self.course.passed.max(one.passed);
+            if one.passed == self.promise.passed + 1 {
+                most = Some(*other);
+            }
+        }
+        if let Some(other) = most {
+            self.wrong(at, &format!("{other:?} waits, and {} others had it", self.promise.passed));
+        }
+    }
+
+    /// Since when it is idle though somebody waits.
+    fn idle_since(&self) -> Option<Duration> {
+        let first = self.waiting.values().map(|one| one.since).min()?;
+        self.holder.is_none().then(|| self.free.max(first))
+    }
+
+    fn idle_until(&mut self, at: Duration) {
+        let Some(since) = self.idle_since().filter(|since| *since < at) else { return };
+        let idle = at - since;
+        self.course.idle = self.course.idle.max(idle);
+        let more = idle.saturating_sub(self.promise.idle);
+        match self.allowed.checked_sub(more) {
+            Some(left) => self.allowed = left,
+            None => self.wrong(at, &format!("it was idle since {since:?}")),
+        }
+    }
+
+    fn asks_again(&mut self, who: Who, before: Duration, at: Duration) {
+        if at.saturating_sub(before) > self.promise.asks {
+            self.wrong(at, &format!("{who:?} waits and did not ask since {before:?}"));
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! What a member's scripts do, in Rust: `take`, `keep`, `give` and `force` with the line behind
+//! them. `compared` holds it against a real server.
+
+use std::collections::BTreeMap;
+
+use crate::engine::redis::client::script::Which;
+
+/// How long a place lives without a sign of life.
+const PLACE_US: u64 = 15_000_000;
+/// For how long it is somebody's turn.
+const TURN_US: u64 = 250_000;
+/// For how long a turn is remembered.
+const TURN_KEPT_MS: u64 = 15_000;
+/// How far the members' clocks may be apart, as a number.
+const SKEW: f64 = 625_000.0;
+/// What stands in a record that is a hold's, in place of when it was asked for.
+const HELD: &str = "0";
+
+/// A rule that a member leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// It gives what is free to whoever asks, whoever stands in line, and whosever turn it is.
+    IgnoresLine,
+    /// A claim keeps its place while it holds, and after that.
+    HoldsInLine,
+    /// Places stay whose claims give no sign of life.
+    KeepsDead,
+    /// A hold that asks it again takes what another has there.
+    CompletesOver,
+    /// It carries out what comes too late.
+    NeverLate,
+}
+
+impl Flaw {
+    pub(super) const ALL: [Self; 5] = [
+        Self::IgnoresLine,
+        Self::HoldsInLine,
+        Self::KeepsDead,
+        Self::CompletesOver,
+        Self::NeverLate,
+    ];
+}
+
+/// Tells a channel something; how many hear it.
+pub(super) type Publish<'a> = &'a mut dyn FnMut(&str, &str) -> u64;
+
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) claim: String,
+    first: String,
+    round: f64,
+    number: f64,
+    since: String,
+    pub(super) ttl: u64,
+    who: String,
+    pub(super) until: u64,
+}
+
+impl Record {
+    pub(super) fn text(&self) -> String {
+        let (round, number) = (exact(self.round), exact(self.number));
+        let Self { claim, first, since, ttl, who, .. } = self;
+        format!("1 {claim} {first} {round} {number} {since} {ttl} {who}")
+    }
+}
+
+/// What a member has under one name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lock {
+    pub(super) record: Option<Record>,
+    last: Option<f64>,
+    /// In order: when each was first asked for, and its claim.
+    pub(super) line: Vec<(f64, String)>,
+    line_until: u64,
+    /// When each gave its last sign of life.
+    pub(super) signs: BTreeMap<String, u64>,
+    signs_until: u64,
+    pub(super) turn: Option<Turn>,
+}
+
+/// Whose turn it is, or was.
+#[derive(Clone, Debug)]
+pub(super) struct Turn {
+    pub(super) claim: String,
+    first: String,
+    ends_us: u64,
+    until: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) run: String,
+    pub(super) locks: BTreeMap<String, Lock>,
+    top: f64,
+    ahead: f64,
+    longest: f64,
+    pub(super) flaw: Option<Flaw>,
+}
+
+fn exact(number: f64) -> String {
+    format!("{number:.0}")
+}
+
+fn number(text: &str) -> f64 {
+    text.parse().unwrap_or_default()
+}
+
+fn tick(now_us: u64) -> f64 {
+    (now_us as f64 / 1_000_000.0 - 1_767_225_600.0) * 62_500.0
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+impl Lock {
+    /// When something of it ends, in microseconds.
+    pub(super) fn ends(&self) -> impl Iterator<Item = u64> {
+        let record = self.record.iter().map(|record| record.until * 1000);
+        let turn = self.turn.iter().flat_map(|turn| [turn.ends_us, turn.until * 1000]);
+        let signs = self.signs.values().map(|at| at + PLACE_US);
+        let lines = [self.line_until, self.signs_until].map(|at| at * 1000);
+        record.chain(turn).chain(signs).chain(lines)
+    }
+
+    /// Forgets what has ended.
+    fn age(&mut self, now_ms: u64) {
+        self.record.take_if(|record| now_ms > record.until);
+        self.turn.take_if(|turn| now_ms > turn.until);
+        if now_ms > self.line_until {
+            self.line.clear();
+        }
+        if now_ms > self.signs_until {
+            self.signs.clear();
+        }
+    }
+
+    fn leave(&mut self, claim: &str) {
+        self.line.retain(|(_, one)| one != claim);
+        self.signs.remove(claim);
+    }
+
+    fn rank(&self, claim: &str) -> Option<usize> {
+        self.line.iter().position(|(_, one)| one == claim)
+    }
+
+    /// Gives how many are before it.
+    fn stand(&mut self, claim: &str, first: &str, now_us: u64) -> usize {
+        self.line.retain(|(_, one)| one != claim);
+        self.line.push((number(first), claim.to_owned()));
+        self.line
+            .sort_by(|(since, one), (first, other)| since.total_cmp(first).then(one.cmp(other)));
+        self.signs.insert(claim.to_owned(), now_us);
+        self.line_until = (now_us + PLACE_US) / 1000;
+        self.signs_until = self.line_until;
+        self.rank(claim).unwrap_or_default()
+    }
+
+    /// How long another's record lasts still.
+    fn rest(&mut self, now_ms: u64) -> u64 {
+        let Some(record) = &mut self.record else { return 0 };
+        record.until = record.until.min(now_ms + record.ttl);
+        record.until - now_ms
+    }
+
+    /// Whose turn it is, or was, and for how many milliseconds still.
+    fn turn_of(&mut self, now_us: u64) -> Option<(String, String, u64)> {
+        let turn = self.turn.as_mut()?;
+        if turn.ends_us > now_us + TURN_US {
+            turn.ends_us = now_us + TURN_US;
+            turn.until = now_us / 1000 + TURN_KEPT_MS;
+        }
+        let left = turn.ends_us.saturating_sub(now_us).div_ceil(1000);
+        Some((turn.claim.clone(), turn.first.clone(), left))
+    }
+
+    fn tell(
+        &mut self,
+        channel: &str,
+        giver: &str,
+        next: Option<(&str, &str)>,
+        now_us: u64,
+        publish: Publish<'_>,
+    ) -> u64 {
+        let heard = match next {
+            Some((claim, _)) => publish(channel, &format!("{giver} {claim}")),
+            None => publish(channel, giver),
+        };
+        self.turn = next.filter(|_| heard > 0).map(|(claim, first)| Turn {
+            claim: claim.to_owned(),
+            first: first.to_owned(),
+            ends_us: now_us + TURN_US,
+            until: now_us / 1000 + TURN_KEPT_MS,
+        });
+        heard
+    }
+
+    /// Takes the first from the line that gave a sign of life, with those before it; `any`: the
+    /// first.
+    fn next(&mut self, now_us: u64, any: bool, flaw: Option<Flaw>) -> Option<(f64, String)> {
+        let keeps = flaw == Some(Flaw::KeepsDead);
+        let old = |(claim, at): (&String, &u64)| (at + PLACE_US <= now_us).then(|| claim.clone());
+        let old: Vec<String> = self.signs.iter().filter_map(old).collect();
+        old.iter().filter(|_| !keeps).for_each(|claim| self.leave(claim));
+        let lives = |(_, claim): &(f64, String)| any || keeps || self.signs.contains_key(claim);
+        let at = self.line.iter().position(lives)?;
+        if flaw == Some(Flaw::HoldsInLine) {
+            return self.line.get(at).cloned();
+        }
+        let (first, claim) = self.line.drain(..=at).next_back()?;
+        self.signs.remove(&claim);
+        Some((first, claim))
+    }
+
+    /// It was given up for one that contends, whose turn it is where it stands in line.
+    fn cede(&mut self, channel: &str, to: (&str, &str), now_us: u64, publish: Publish<'_>) {
+        let stands = self.rank(to.0).is_some();
+        let heard = self.tell(channel, "-", Some(to), now_us, publish);
+        if !stands {
+            self.turn = None;
+        } else if heard > 0 {
+            self.leave(to.0);
+        }
+    }
+
+    /// Gives whose turn it is, and how many heard who stand in no line.
+    fn hand_on(
+        &mut self,
+        channel: &str,
+        giver: &str,
+        now_us: u64,
+        any: bool,
+        (publish, flaw): (Publish<'_>, Option<Flaw>),
+    ) -> (bool, u64) {
+        let next = self.next(now_us, any, flaw).map(|(first, claim)| (claim, exact(first)));
+        let words = next.as_ref().map(|(claim, first)| (claim.as_str(), first.as_str()));
+        let heard = self.tell(channel, giver, words, now_us, publish);
+        if heard == 0 {
+            self.line.clear();
+            self.signs.clear();
+        }
+        match next {
+            Some(_) => (heard > 0, 0),
+            None => (false, if self.line.is_empty() { heard } else { 0 }),
+        }
+    }
+
+    /// It has the name, and waits no more.
+    fn came(&mut self, claim: &str, turn: Option<&str>, flaw: Option<Flaw>) {
+        let rank = self.rank(claim);
+        let its_turn = turn == Some(claim);
+        match rank {
+            _ if flaw == Some(Flaw::HoldsInLine) => {}
+            Some(rank) if its_turn || rank == 0 || flaw == Some(Flaw::KeepsDead) => {
+                self.leave(claim)
+            }
+            Some(rank) => drop(self.line.drain(..=rank)),
+            None => {}
+        }
+        self.turn = None;
+        let found_dead = !its_turn && (turn.is_some() || rank.is_some_and(|rank| rank > 0));
+        if found_dead && flaw != Some(Flaw::KeepsDead) {
+            self.signs.clear();
+        }
+    }
+}
+
+impl Rules {
+    pub(super) fn new(run: String, flaw: Option<Flaw>) -> Self {
+        Self { run, flaw, ..Self::default() }
+    }
+
+    /// Runs a script; `None`: it is none of these.
+    pub(super) fn call(
+        &mut self,
+        which: Which,
+        keys: &[String],
+        arguments: &[String],
+        now_us: u64,
+        publish: Publish<'_>,
+    ) -> Option<Vec<String>> {
+        let key = keys.first()?.clone();
+        self.locks.entry(key.clone()).or_default().age(now_us / 1000);
+        Some(match which {
+            Which::QuorumTake => self.take(&key, arguments, now_us, publish),
+            Which::QuorumKeep => self.keep(&key, arguments, now_us),
+            Which::QuorumGive => self.give(&key, arguments, now_us, publish),
+            Which::QuorumForce => self.force(&key, arguments, now_us, publish),
+            Which::QuorumTell => {
+                let (top, longest) = (exact(self.top), exact(self.longest));
+                words(&[&exact(now_us as f64), &self.run, "1", &top, &longest, ""])
+            }
+            _ => return None,
+        })
+    }
+
+    /// What it has under a name now.
+    pub(super) fn at(&mut self, key: &str, now_us: u64) -> &mut Lock {
+        let lock = self.lock(key);
+        lock.age(now_us / 1000);
+        lock
+    }
+
+    fn lock(&mut self, key: &str) -> &mut Lock {
+        self.locks.entry(key.to_owned()).or_default()
+    }
+
+    /// The greatest number that it may have kept, and whether it was admitted in this run.
+    fn known(&mut self, key: &str, run: &str, now_us: u64) -> (f64, &'static str) {
+        let (top, ahead) = (self.top, self.ahead);
+        let unknown = || {
+            let behind = ahead.max(tick(now_us) - 32_400_000_000.0);
+            if top > tick(now_us) + SKEW { behind.max(top) } else { behind }
+        };
+        let last = self.lock(key).last.unwrap_or_else(unknown);
+        (last.max(0.0), if self.run == run { "1" } else { "0" })
+    }
+
+    fn keep_number(&mut self, key: &str, number: f64, now_us: u64) {
+        self.lock(key).last = Some(number);
+        if number > self.top {
+            self.top = number;
+            if number > tick(now_us) + 5_400_000_000.0 {
+                self.ahead = number;
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        key: &str,
+        arguments: &[String],
+        now_us: u64,
+        publish: Publish<'_>,
+    ) -> Vec<String> {
+        let [claim, round, ttl, not_after, who, proposed, first, waits, run, longest, channel] =
+            arguments
+        else {
+            return Vec::new();
+        };
+        let (now_ms, stamp) = (now_us / 1000, exact(now_us as f64));
+        if now_us as f64 > number(not_after) && self.flaw != Some(Flaw::NeverLate) {
+            return words(&["T", &stamp]);
+        }
+        self.longest = self.longest.max(number(longest));
+        let (last, counts) = self.known(key, run, now_us);
+        let proposed = number(proposed);
+        let mut given = match proposed > last.max(tick(now_us)) + 2.0 * SKEW {
+            true => last + 1.0,
+            false => proposed.max(last + 1.0),
+        };
+        let (flaw, holds) = (self.flaw, first == HELD);
+        let lock = self.lock(key);
+        let (mut round, mut since) = (number(round), stamp.clone());
+        let refused = |lock: &mut Lock, mut answer: Vec<String>| {
+            if waits == "1" {
+                answer.push(lock.stand(claim, first, now_us).to_string());
+            } else if holds {
+                lock.leave(claim);
+            }
+            answer
+        };
+        let over = holds && flaw == Some(Flaw::CompletesOver);
+        match lock.record.clone() {
+            Some(held) if held.claim != *claim && !over => {
+                let rest = lock.rest(now_ms).to_string();
+                let answer = words(&["B", &stamp, &exact(last), &rest, &held.text(), ""]);
+                return refused(lock, answer);
+            }
+            Some(held) if held.claim == *claim => {
+                if held.round >= round {
+                    (round, given) = (held.round, held.number);
+                }
+                since = held.since;
+            }
+            _ if holds => lock.leave(claim),
+            _ => {
+                let mut turn = lock.turn_of(now_us);
+                let its = turn.as_ref().is_some_and(|(one, ..)| one == claim);
+                let lasts = turn.as_ref().is_some_and(|(_, _, left)| *left > 0);
+                let anew = !its && !lasts && !lock.line.is_empty() && lock.rank(claim).is_none();
+                if anew && flaw != Some(Flaw::IgnoresLine) {
+                    let (some, _) = lock.hand_on(channel, "-", now_us, true, (publish, flaw));
+                    if some {
+                        turn = lock.turn_of(now_us);
+                    }
+                }
+                if let Some((one, since, left)) = &turn
+                    && !its
+                    && *left > 0
+                    && flaw != Some(Flaw::IgnoresLine)
+                {
+                    let left = left.to_string();
+                    return refused(lock, words(&["R", &stamp, &exact(last), &left, one, since]));
+                }
+                lock.came(claim, turn.as_ref().map(|(one, ..)| one.as_str()), flaw);
+            }
+        }
+        let ttl: u64 = ttl.parse().unwrap_or_default();
+        lock.record = Some(Record {
+            claim: claim.clone(),
+            first: first.clone(),
+            round,
+            number: given,
+            since,
+            ttl,
+            who: who.clone(),
+            until: now_ms + ttl,
+        });
+        if given > last {
+            self.keep_number(key, given, now_us);
+        }
+        words(&["Y", &stamp, &exact(given), counts])
+    }
+
+    fn keep(&mut self, key: &str, arguments: &[String], now_us: u64) -> Vec<String> {
+        let [claim, ttl, proposed, holds, run] = arguments else { return Vec::new() };
+        let (now_ms, stamp) = (now_us / 1000, exact(now_us as f64));
+        let (last, counts) = self.known(key, run, now_us);
+        let lock = self.lock(key);
+        let rest = lock.rest(now_ms).to_string();
+        let Some(held) = &mut lock.record else { return words(&["N", &stamp, &exact(last)]) };
+        if held.claim != *claim {
+            return words(&["B", &stamp, &exact(last), &rest, &held.text()]);
+        }
+        let proposed = number(proposed);
+        held.ttl = ttl.parse().unwrap_or_default();
+        held.until = now_ms + held.ttl;
+        if holds == "1" {
+            held.first = HELD.to_owned();
+        }
+        if proposed > last {
+            held.number = proposed;
+            self.keep_number(key, proposed, now_us);
+            return words(&["Y", &stamp, &exact(proposed), counts]);
+        }
+        let kept = if held.number == proposed { proposed } else { last + 1.0 };
+        words(&["Y", &stamp, &exact(kept), counts])
+    }
+
+    fn give(
+        &mut self,
+        key: &str,
+        arguments: &[String],
+        now_us: u64,
+        publish: Publish<'_>,
+    ) -> Vec<String> {
+        let [claim, round, first, rest @ ..] = arguments else { return Vec::new() };
+        let flaw = self.flaw;
+        let lock = self.lock(key);
+        let its_turn = lock.turn_of(now_us).is_some_and(|(one, ..)| one == *claim);
+        let ours = lock
+            .record
+            .take_if(|held| held.claim == *claim && held.round <= number(round))
+            .is_some();
+        if first.is_empty() {
+            if flaw != Some(Flaw::HoldsInLine) {
+                lock.leave(claim);
+            }
+        } else if ours || its_turn {
+            lock.stand(claim, first, now_us);
+        }
+        let mut heard = 0;
+        let frees = ours || its_turn && lock.record.is_none();
+        match rest {
+            [channel, to, first] if frees => {
+                lock.cede(channel, (to, first), now_us, publish);
+            }
+            [channel] if frees => {
+                (_, heard) = lock.hand_on(channel, claim, now_us, false, (publish, flaw));
+            }
+            _ if its_turn => lock.turn = None,
+            _ => {}
+        }
+        words(&[if ours { "D" } else { "N" }, &heard.to_string()])
+    }
+
+    fn force(
+        &mut self,
+        key: &str,
+        arguments: &[String],
+        now_us: u64,
+        publish: Publish<'_>,
+    ) -> Vec<String> {
+        let [channel, claims @ ..] = arguments else { return Vec::new() };
+        let flaw = self.flaw;
+        let lock = self.lock(key);
+        let meant = |held: &mut Record| claims.is_empty() || claims.contains(&held.claim);
+        let Some(Record { claim, .. }) = lock.record.take_if(meant) else {
+            return words(&["D", "0"]);
+        };
+        lock.leave(&claim);
+        lock.hand_on(channel, &claim, now_us, false, (publish, flaw));
+        words(&["D", "1"])
+    }
+}
