@@ -4,8 +4,8 @@
 //! It asks when it is its turn, or when everybody is told. By itself it asks when the holder's
 //! lease ends, not before 250 ms and not after 5 s. Where it is another's turn, or was, it asks
 //! once that one and those before it in line had their time: they may be dead. Nothing that it
-//! hears puts a question off for longer than 5 s after the last one, nor for more than half of
-//! the time that its caller waits still.
+//! hears puts a question off for longer than 5 s after the last one; nor are others waited for
+//! longer than for half of the time that its caller waits still.
 
 use std::time::Duration;
 
@@ -161,7 +161,7 @@ impl Waiter {
         let passed = how.by.is_some_and(|by| self.passed.by(Some(by)) > 0);
         let look = match how.rest {
             // Those before it in line have their chance first.
-            Some(_) if self.turn || passed => self.after_others(),
+            Some(_) if self.turn || passed => self.after_others(now),
             Some(rest) => {
                 // Of those that wait for its end the first comes first.
                 let end = rest.saturating_add(Duration::from_millis(1));
@@ -266,7 +266,7 @@ impl Waiter {
             return None;
         }
         self.ahead = self.ahead.map(|ahead| ahead.saturating_sub(1));
-        self.due = self.in_time(now, now.plus(self.after_others()));
+        self.due = self.in_time(now, now.plus(self.after_others(now)));
         Some(self.at(self.due))
     }
 
@@ -296,26 +296,24 @@ impl Waiter {
     }
 
     /// When it asks though others are before it. Each of them has its turn, but all together no
-    /// more than a claim lease and a second: so long may those take that are dead (R11).
-    fn after_others(&self) -> Duration {
+    /// more than a claim lease and a second: so long may those take that are dead (R11). Nor more
+    /// than half of what is left of its wait: it would end beside a free lock.
+    fn after_others(&self, now: Ticks) -> Duration {
         let ahead = u32::try_from(self.ahead.unwrap_or(0)).unwrap_or(u32::MAX);
         let turns = TURN.saturating_mul(ahead.saturating_add(1)).min(together(self.rules.ttl));
-        turns.saturating_add(TOLD_BY_FEW).saturating_add(self.apart())
+        let half = self.give_up.map(|end| (end.since(now) / 2).max(TOLD_BY_FEW));
+        let turns = turns.saturating_add(TOLD_BY_FEW).saturating_add(self.apart());
+        half.map_or(turns, |half| turns.min(half))
     }
 
     fn apart(&self) -> Duration {
         APART * u32::try_from(self.ahead.unwrap_or(0).min(APART_MOST)).unwrap_or(0)
     }
 
-    /// A time to ask at, but not later than 5 s after it asked last, nor than half of what is left
-    /// of its wait.
+    /// A time to ask at, but not later than 5 s after it was refused last.
     fn in_time(&self, now: Ticks, at: Ticks) -> Ticks {
-        if !self.rules.lines_up {
-            return at;
-        }
-        let asked = self.refused.unwrap_or(now);
-        let half = self.give_up.map(|end| (end.since(asked) / 2).max(TOLD_BY_FEW));
-        at.min(asked.plus(half.map_or(LOOK.1, |half| half.min(LOOK.1)))).max(now)
+        let net = self.refused.filter(|_| self.rules.lines_up);
+        at.min(net.map_or(at, |asked| asked.plus(LOOK.1))).max(now)
     }
 }
 

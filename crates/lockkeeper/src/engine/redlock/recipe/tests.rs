@@ -274,7 +274,8 @@ fn h4_nobody_keeps_anything_beside_a_hold_however_old_its_records_are() {
         // The third member, which has one more of its records, cannot be reached from here.
         let done = claim.asked(&[held, held, Said::Not, yes(), yes()]);
         let Some(Outcome::Refused { keeps, .. }) = outcome(&done) else { panic!("{done:?}") };
-        assert_eq!(sent(&done, Verb::Cede { to: rank }).len(), if keeps { 0 } else { 2 });
+        // A holder contends no more: nobody is told.
+        assert_eq!(sent(&done, Verb::Undo).len(), if keeps { 0 } else { 2 });
         keeps
     };
     assert_eq!((keeps(false), keeps(true)), (true, false));

@@ -26,10 +26,11 @@ pub(super) fn told(event: &Event, id: ClaimId) -> Option<bool> {
 #[test]
 fn r10_a_hand_off_asks_whose_turn_it_is_and_nobody_else() {
     let quorum = Quorum::of(3);
-    let [one, two] = [quorum.process(), quorum.process()];
-    // It asks because of a word, and not because this machine has much to do.
+    let one = quorum.process();
+    // They ask because of a word, and not because this machine has much to do.
     let clock = Clock::virtual_at(Duration::from_secs(1_000_000));
-    let three = open_at(&quorum.url(), clock).expect("they can be used");
+    let [two, three] =
+        [(); 2].map(|()| open_at(&quorum.url(), clock.clone()).expect("they can be used"));
     let [held, next, waiting] =
         [&one, &two, &three].map(|process| Claim { ttl: TTL * 300, ..claim(process, "a") });
     granted(one.attempt_until(&held));

@@ -134,14 +134,16 @@ fn r11_once_a_dead_waiter_was_found_it_is_the_turn_of_those_that_gave_a_sign_of_
     quorum.plant(1);
     let [next, last] = [long(&two), long(&three)];
     two.queue_claim(&next);
+    three.queue_claim(&last);
     // One that died stands between those that live.
     let dead = ClaimId::fresh().to_string();
-    for line in quorum.in_line() {
-        assert_eq!(line.len(), 2);
-    }
-    quorum.each(&["ZADD", &key(":line"), "9000000000000", &dead]);
-    three.queue_claim(&last);
-    quorum.each(&["ZADD", &key(":line"), "9000000000001", &last.id.to_string()]);
+    let before: Vec<u64> = quorum
+        .each(&["ZSCORE", &key(":line"), &next.id.to_string()])
+        .iter()
+        .map(|score| score.parse().expect("it stands there"))
+        .collect();
+    quorum.each(&["ZADD", &key(":line"), &(before[0] + 1).to_string(), &dead]);
+    assert!(quorum.in_line().iter().all(|line| line.get(2) == Some(&dead)));
     assert!(matches!(one.release(held.id), End::Freed));
     asks_at(&two, next.id);
     until_no_turn_is_on(&quorum);
