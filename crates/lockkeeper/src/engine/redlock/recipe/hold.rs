@@ -36,8 +36,8 @@ impl Recipe {
     }
 
     /// Whoever was in the way of a hold may have given back: what is free there is taken, and
-    /// nothing else. Its lease does not begin anew by that. What it has says from then on that it is
-    /// a hold's.
+    /// nothing else. Its lease does not begin anew by that. What it has says from then on that it
+    /// is a hold's.
     pub(super) fn complete(&mut self, out: &mut Vec<Action>) {
         let Phase::Held { number, restores: true } = self.phase else { return };
         let round = self.round;

@@ -146,7 +146,7 @@ impl Beside {
         server.ask(&["FLUSHALL"]);
         server.ask(&["HSET", &key("member"), "run", &self.run, "layout", "2"]);
         // In one of four nobody listens.
-        server.ear = (seed % 4 > 0).then(|| {
+        server.ear = (!seed.is_multiple_of(4)).then(|| {
             let mut ear = self.redis.client();
             ear.command(&["SUBSCRIBE", CHANNEL]);
             ear
