@@ -95,6 +95,9 @@ pub(super) struct Recipe {
     /// Which members said that they have the record of a hold, and which that it is one's.
     has: Members,
     marked: Members,
+    /// Which members' next answer to `Keep` may say that they lost a hold's record, which they get
+    /// again: those that are back, and those that a renewal of a majority still waits for.
+    lost: Members,
     /// What it keeps beside contenders that come after it.
     kept: Members,
     /// A holder refused it: what it gets of this round all the same it gives back.
@@ -117,6 +120,7 @@ impl Recipe {
             lacks: Members::default(),
             has: Members::default(),
             marked: Members::default(),
+            lost: Members::default(),
             kept: Members::default(),
             undoes: false,
         }
@@ -208,6 +212,7 @@ impl Recipe {
             Event::Back { member } => {
                 if let Phase::Held { number, restores: true } = self.phase {
                     let round = self.round;
+                    self.lost.insert(member);
                     out.push(Action::Send { member, verb: Verb::Keep, round, number });
                 }
             }
@@ -228,6 +233,7 @@ impl Recipe {
     fn begin(&mut self, verb: Verb, number: u64, at: Ticks, out: &mut Vec<Action>) {
         self.round += 1;
         self.said.fill(None);
+        self.lost = Members::default();
         let round = self.round;
         out.extend(self.members().map(|member| Action::Send { member, verb, round, number }));
         out.push(Action::Due { at, round });
@@ -307,7 +313,13 @@ impl Recipe {
                     (Verb::Keep, Said::Yes { .. }) => self.marked.insert(member),
                     _ => {}
                 }
-                if restores && verb == Verb::Keep && said == Said::Nothing {
+                // What was only to say that it is a hold's, and is gone, somebody may have taken
+                // away: it is not restored.
+                let lost = verb == Verb::Keep && self.lost.has(member);
+                if lost {
+                    self.lost.remove(member);
+                }
+                if restores && lost && said == Said::Nothing {
                     self.restore(member, number, out);
                 } else if verb == Verb::Take && matches!(said, Said::Other(_)) {
                     self.leave_queue(member, out);

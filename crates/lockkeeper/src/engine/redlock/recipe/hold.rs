@@ -76,6 +76,11 @@ impl Recipe {
             self.phase = Phase::Held { number, restores: in_time };
             self.note_lacks();
             self.marked = self.has;
+            for member in self.members() {
+                if self.said.get(member) == Some(&None) {
+                    self.lost.insert(member);
+                }
+            }
             if !in_time {
                 out.push(Action::Done(Outcome::TooSlow));
                 return;

@@ -331,6 +331,32 @@ fn h4_a_hold_says_that_it_is_one_where_a_minority_was_silent() {
 }
 
 #[test]
+fn force_is_not_undone_by_a_hold_that_says_that_it_is_one() {
+    for others in [vec![], vec![other(60), other(60)]] {
+        let mut claim = Claim::new(5, false);
+        claim.asked(&[[yes(), yes(), yes()].as_slice(), &others].concat());
+        let asked = claim.step(Event::Complete);
+        assert_eq!(sent(&asked, Verb::Keep), [0, 1, 2]);
+        // A majority was taken away before that came.
+        for member in 0..3 {
+            assert_eq!(claim.says(at(2), member, Verb::Keep, Said::Nothing), [], "it is restored");
+        }
+        claim.step(Event::Renew { now: at(3) });
+        let lost = claim.all(Verb::Keep, &[Said::Nothing; 3]);
+        assert_eq!(outcome(&lost), Some(Outcome::Lost));
+    }
+}
+
+#[test]
+fn a_member_that_is_back_without_a_hold_gets_it_again_and_says_once_that_it_lost_it() {
+    let mut claim = Claim::new(3, false);
+    claim.asked(&[yes(), yes(), yes()]);
+    assert_eq!(sent(&claim.step(Event::Back { member: 1 }), Verb::Keep), [1]);
+    assert_eq!(sent(&claim.says(at(2), 1, Verb::Keep, Said::Nothing), Verb::Take), [1]);
+    assert_eq!(claim.says(at(3), 1, Verb::Keep, Said::Nothing), [], "nobody asked that");
+}
+
+#[test]
 fn r10_words_that_name_nobody_are_said_of_all_but_split_votes() {
     let young = Said::Yes { counts: false, number: PROPOSED };
     for names_giver in [true, false] {
