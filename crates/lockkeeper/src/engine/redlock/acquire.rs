@@ -56,13 +56,15 @@ pub(super) struct Entry {
     pub(super) doubts: BTreeMap<usize, Ticks>,
     /// How many requests are not answered.
     pub(super) in_flight: usize,
-    /// How many heard that it was given back, of the member that counted most.
-    pub(super) heard_by: u64,
+    /// Who waits for what was given back, as the members told.
+    pub(super) waited_for: u64,
 }
 
 /// What came of a step.
 #[derive(Default)]
 pub(super) struct Stepped {
+    /// It holds, and others were in its way somewhere.
+    pub(super) is_incomplete: bool,
     pub(super) outcome: Option<Outcome>,
     pub(super) due: Option<(Ticks, u64)>,
     pub(super) flights: Vec<Flight>,
@@ -185,7 +187,7 @@ impl Quorum {
             errors: BTreeMap::new(),
             doubts: BTreeMap::new(),
             in_flight: 0,
-            heard_by: 0,
+            waited_for: 0,
         }
     }
 
@@ -227,6 +229,7 @@ impl Quorum {
         }
         let mut actions = Vec::new();
         entry.machine.step(event, &mut actions);
+        stepped.is_incomplete = entry.machine.is_incomplete();
         for action in actions {
             match action {
                 // Sent with the state locked: what is sent for a claim arrives in this order.
@@ -372,6 +375,11 @@ impl Quorum {
 }
 
 impl Entry {
+    /// Whether it is a hold that does not say so everywhere, as far as is known.
+    pub(super) fn is_unmarked(&self) -> bool {
+        self.machine.is_unmarked() && !self.leaving
+    }
+
     /// Whether no member can have anything of it.
     pub(super) fn is_clean(&self) -> bool {
         self.machine.ours().len() == 0 && self.doubts.is_empty()

@@ -54,7 +54,7 @@ impl Quorum {
                     }
                 }
                 entry.others.extend(heard.holder.map(|record| (record.claim, record)));
-                entry.heard_by = entry.heard_by.max(heard.heard_by);
+                entry.waited_for |= heard.waited_for;
                 entry.waiter.is_behind(heard.ahead, heard.turn);
                 if verb == Verb::Take && heard.said == Said::Unclear {
                     entry
@@ -65,7 +65,9 @@ impl Quorum {
         }
         let now = self.context.clock.now();
         let stepped = self.step(id, Step::Said { now, member, verb, round, said: heard.said });
-        self.complete_soon(id);
+        if stepped.is_incomplete {
+            self.complete_soon(id);
+        }
         stepped
     }
 

@@ -132,6 +132,8 @@ impl Quorum {
                 *connected = Connected { told: up, telling: true };
                 up
             };
+            // What was told meanwhile they have not heard.
+            self.state().claims.values_mut().for_each(|entry| entry.waiter.was_deaf());
             self.context.events.send(Event::Link { up });
             connected().telling = false;
         }

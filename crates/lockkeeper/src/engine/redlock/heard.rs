@@ -14,6 +14,12 @@ use crate::engine::redis::errors;
 use crate::words::error::{Error, ErrorKind};
 use crate::words::id::ClaimId;
 
+/// Somebody stands in line for what was given back.
+pub(super) const IN_LINE: u64 = 1;
+
+/// Readers wait for it, who stand in no line.
+pub(super) const READERS: u64 = 2;
+
 /// What a member said to a request about a claim.
 pub(super) struct Heard {
     pub(super) said: Said,
@@ -23,8 +29,9 @@ pub(super) struct Heard {
     pub(super) number: u64,
     /// Why it said nothing that counts.
     pub(super) error: Option<Error>,
-    /// How many heard that it gave the lock back.
-    pub(super) heard_by: u64,
+    /// Who waits for what it gave back: [`IN_LINE`], [`READERS`], both or neither. Where the layout
+    /// is another's: how many heard.
+    pub(super) waited_for: u64,
     /// How many wait before it.
     pub(super) ahead: Option<u64>,
     /// It is another's turn.
@@ -35,7 +42,7 @@ impl Heard {
     /// Nothing was sent.
     pub(super) fn nothing() -> Self {
         let (said, holder, error, ahead) = (Said::Not, None, None, None);
-        Self { said, holder, number: 0, error, heard_by: 0, ahead, turn: false }
+        Self { said, holder, number: 0, error, waited_for: 0, ahead, turn: false }
     }
 }
 
@@ -97,7 +104,9 @@ impl Member {
             (Some("N"), number) => {
                 Heard { number: number.unwrap_or(0), ..heard(Said::Nothing, None) }
             }
-            (Some("D"), _) => Heard { heard_by: number(1).unwrap_or(0), ..heard(Said::Gave, None) },
+            (Some("D"), _) => {
+                Heard { waited_for: number(1).unwrap_or(0), ..heard(Said::Gave, None) }
+            }
             (Some("T"), _) => {
                 let text = "the request arrived after its time had passed";
                 let text = format!("Redis at {}: {text}", self.options.address);

@@ -8,11 +8,14 @@
 --    listens nobody waits: the line is forgotten. Nobody else has a turn: one who stands in no
 --    line may have left, and would keep others out.
 -- 3. Is a name free and nobody's turn, then whoever stands in line may have it: it asks once those
---    before it had their time (waiter.rs). Who comes anew may not: it is the first one's turn.
--- 4. A turn that is over is kept: whoever takes the name after it has found somebody dead. Those
---    before it leave the line, and all others have to give a sign of life: from then on it is the
---    turn of the first that gave one, and until there is one everybody is told. Whoever left and
---    lives stands where it stood as soon as it asks.
+--    before it had their time (waiter.rs). Who comes anew may not: it is the turn of the first
+--    that lives.
+-- 4. A turn that is over is kept: whoever takes the name after it, or before others that gave a
+--    sign, has found somebody dead. All have to give a sign of life anew: from then on it is the
+--    turn of the first that gave one, and until there is one everybody is told. The others keep
+--    their places: most live, and stand where they stood as soon as they ask.
+--
+-- A sign is the time at which the claim asked last; below zero, it has not since it was to.
 local PLACE, TURN, PLACES_MAX = 15000000, 250000, 16384
 local function whole(number) return string.format('%.0f', number) end
 local function clock()
@@ -22,23 +25,24 @@ end
 local function leave(line, signs, claim)
   if redis.call('ZREM', line, claim) == 1 then redis.call('ZREM', signs, claim) end
 end
-local function drop_old(line, signs, now)
-  local old = redis.call('ZRANGEBYSCORE', signs, '-inf', whole(now - PLACE), 'LIMIT', 0, 1000)
-  for _, claim in ipairs(old) do
+local function drop(line, signs, from, to)
+  for _, claim in ipairs(redis.call('ZRANGEBYSCORE', signs, from, to, 'LIMIT', 0, 1000)) do
     redis.call('ZREM', signs, claim)
     redis.call('ZREM', line, claim)
   end
 end
+local function drop_old(line, signs, now)
+  drop(line, signs, whole(PLACE - now), whole(now - PLACE))
+end
 -- Gives how many are before it; nothing where there is no room (R13).
 local function stand(line, signs, claim, first, now)
-  if redis.call('ZADD', line, first, claim) == 1 and redis.call('ZCARD', line) > PLACES_MAX then
-    drop_old(line, signs, now)
-    if redis.call('ZCARD', line) > PLACES_MAX then
-      redis.call('ZREM', line, claim)
-      return
-    end
-  end
+  local anew = redis.call('ZADD', line, first, claim) == 1
   redis.call('ZADD', signs, whole(now), claim)
+  if anew and redis.call('ZCARD', line) > PLACES_MAX then
+    drop_old(line, signs, now)
+    if redis.call('ZCARD', line) > PLACES_MAX then drop(line, signs, '-inf', '(0') end
+    if redis.call('ZCARD', line) > PLACES_MAX then return leave(line, signs, claim) end
+  end
   redis.call('PEXPIRE', line, PLACE / 1000)
   redis.call('PEXPIRE', signs, PLACE / 1000)
   return redis.call('ZRANK', line, claim)
@@ -67,20 +71,29 @@ local function tell(turn, channel, giver, now, claim, first)
   end
   return heard
 end
--- Takes the first from the line that gave a sign of life, with those before it; `any`: the first.
-local function next_in(line, signs, now, any)
-  drop_old(line, signs, now)
-  for _, last in ipairs(any and {0} or {0, 15, -1}) do
+-- The first in line that gave a sign of life since it was to, and since when it waits. Places of
+-- which no sign is known, as where it was evicted, are forgotten.
+local function first_that_lives(line, signs)
+  if redis.call('ZCOUNT', signs, '(0', '+inf') == 0 then return end
+  for _, last in ipairs({0, 15, 255, -1}) do
     local some = redis.call('ZRANGE', line, 0, last, 'WITHSCORES')
     for i = 1, #some, 2 do
-      if any or redis.call('ZSCORE', signs, some[i]) then
-        redis.call('ZREMRANGEBYRANK', line, 0, (i - 1) / 2)
-        redis.call('ZREM', signs, some[i])
-        return some[i], whole(tonumber(some[i + 1]))
+      local sign = redis.call('ZSCORE', signs, some[i])
+      if not sign then
+        redis.call('ZREM', line, some[i])
+      elseif tonumber(sign) > 0 then
+        return some[i], some[i + 1]
       end
     end
-    if not some[1] or redis.call('EXISTS', signs) == 0 then return end
   end
+end
+-- Takes the first from the line that gave a sign of life.
+local function next_in(line, signs, now)
+  drop_old(line, signs, now)
+  local claim, first = first_that_lives(line, signs)
+  if not claim then return end
+  leave(line, signs, claim)
+  return claim, whole(tonumber(first))
 end
 -- It was given up for one of those that contend. That one may have left since: where it stands in
 -- no line it is told so all the same, and it is nobody's turn.
@@ -93,23 +106,33 @@ local function cede(line, signs, turn, channel, now, claim, first)
     leave(line, signs, claim)
   end
 end
--- It was given back. Gives whose turn it is, and how many heard who stand in no line.
-local function hand_on(line, signs, turn, channel, giver, now, any)
-  local claim, first = next_in(line, signs, now, any)
+-- It was given back. Gives whose turn it is, and whether anybody waits in line: 1, or 0.
+local function hand_on(line, signs, turn, channel, giver, now)
+  local claim, first = next_in(line, signs, now)
   local heard = tell(turn, channel, giver, now, claim, first)
-  if heard == 0 then redis.call('DEL', line, signs) end
-  if claim then return heard and heard > 0 and claim, '0' end
-  return nil, redis.call('EXISTS', line) == 1 and '0' or whole(heard or 0)
+  if heard == 0 then
+    redis.call('DEL', line, signs)
+    return nil, 0
+  end
+  return heard and claim, (claim or redis.call('EXISTS', line) == 1) and 1 or 0
+end
+-- It holds, or is not to wait any more: it has no place, and it is not its turn.
+local function waits_no_more(line, signs, turn, claim, now)
+  leave(line, signs, claim)
+  local now_is = turn_of(turn, now)
+  if now_is and now_is.claim == claim then redis.call('DEL', turn) end
 end
 -- It has the name, and waits no more: see rule 4.
 local function came(line, signs, turn, claim, now_is)
-  local rank = redis.call('ZRANK', line, claim)
-  local its_turn = now_is and now_is.claim == claim
-  if rank and (its_turn or rank == 0) then
-    leave(line, signs, claim)
-  elseif rank then
-    redis.call('ZREMRANGEBYRANK', line, 0, rank)
+  local passes = now_is and now_is.claim ~= claim
+  if not now_is then
+    local first = (redis.call('ZRANK', line, claim) or 0) > 0 and first_that_lives(line, signs)
+    passes = first and redis.call('ZRANK', line, first) < redis.call('ZRANK', line, claim)
   end
+  leave(line, signs, claim)
   if now_is then redis.call('DEL', turn) end
-  if not its_turn and (now_is or rank and rank > 0) then redis.call('DEL', signs) end
+  if passes then
+    redis.call('ZUNIONSTORE', signs, 2, signs, signs, 'WEIGHTS', 1, -1, 'AGGREGATE', 'MIN')
+    redis.call('PEXPIRE', signs, PLACE / 1000)
+  end
 end

@@ -46,7 +46,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -126,6 +126,8 @@ struct State {
     channels: BTreeMap<String, usize>,
     /// Until when the latter do.
     lingers: BTreeMap<String, Ticks>,
+    /// Holds that are to say that they are ones, and when, on the steady clock.
+    marks: VecDeque<(Ticks, ClaimId)>,
     /// Members that did not answer in time when they were last asked.
     silent: Silent,
 }

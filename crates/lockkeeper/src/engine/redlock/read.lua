@@ -1,6 +1,6 @@
 -- Writes the record of a reader, unless somebody else has the name alone; asked for twice it is
 -- there once (R3). As take, which has the same keys and arguments.
--- KEYS: record last member readers. ARGV: claim round ttl_ms not_after_us who number first waits
+-- KEYS: record last member readers line signs turn. ARGV: claim round ttl_ms not_after_us who number first waits
 -- run max_ttl_ms
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -10,6 +10,12 @@ local round, since = tonumber(ARGV[2]), stamp
 local last, counts, top = known(KEYS[2], KEYS[3], ARGV[9], now, ARGV[10])
 local number, alone = given(ARGV[6], last, now), read(KEYS[1])
 if alone then
+  if ARGV[8] == '1' then
+    local turn = redis.call('GET', KEYS[7])
+    if not turn or turn == READERS_WAIT then
+      redis.call('SET', KEYS[7], READERS_WAIT, 'PX', 15000)
+    end
+  end
   return {'B', stamp, exact(last), exact(rest(KEYS[1], alone)), alone.text}
 end
 local held = reading(KEYS[4], ARGV[1], now)

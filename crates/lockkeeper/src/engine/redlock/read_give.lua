@@ -11,4 +11,4 @@ if ARGV[4] then
   cede(KEYS[3], KEYS[4], KEYS[5], ARGV[3], now, ARGV[4], ARGV[5])
   return {'D', '0'}
 end
-return {'D', select(2, hand_on(KEYS[3], KEYS[4], KEYS[5], ARGV[3], ARGV[1], now))}
+return {'D', whole(select(2, hand_on(KEYS[3], KEYS[4], KEYS[5], ARGV[3], ARGV[1], now)))}

@@ -15,6 +15,9 @@ local HELD = '0'
 -- What stands in its place while there are readers. A release without readers takes it for a record
 -- of a later one, and stops with both numbers: it would let a writer in beside them (R17).
 local READ = '2 readers'
+-- What stands in the turn of a name where it is nobody's, and readers wait that a writer refused:
+-- they stand in no line.
+local READERS_WAIT = 'readers wait'
 local function read(key)
   local text = redis.call('GET', key)
   return text and text ~= READ and parse(text, key)

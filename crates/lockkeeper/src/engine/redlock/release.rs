@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::acquire::Entry;
+use super::heard::{IN_LINE, READERS};
 use super::recipe::{Event as Step, Outcome};
 use super::wire::Member;
 use super::{Quorum, all, errors};
 use crate::engine::{Answer, Attempt, BoxFuture, End, Event, Line, Place, Released, Renewal};
-use crate::words::claim::Claim;
+use crate::words::claim::{Claim, Mode};
 use crate::words::id::{ClaimId, HoldId, LeaseId};
 use crate::words::lost::Lost;
 
@@ -116,23 +117,39 @@ impl Quorum {
     /// Where a member is silent its record of a hold does not say so before the hold is renewed,
     /// nor do others': whoever cannot reach these would take it for a contender's that died.
     pub(super) fn mark_soon(self: &Arc<Self>, id: ClaimId) {
-        let quorum = self.clone();
-        let silent = {
-            let state = self.state();
-            let unmarked = |entry: &Entry| entry.machine.is_unmarked() && !entry.leaving;
-            state.claims.get(&id).is_some_and(unmarked) && self.options.plain.is_none()
-        };
-        if !silent {
-            return;
-        }
-        self.context.spawner.spawn(async move {
-            sleep(MARK).await;
-            let unmarked = |entry: &Entry| entry.machine.is_unmarked() && !entry.leaving;
-            if quorum.state().claims.get(&id).is_some_and(unmarked) && !quorum.is_closed() {
-                let stepped = quorum.step(id, Step::Complete);
-                quorum.follow_rest(id, stepped.flights);
+        let begins = {
+            let mut state = self.state();
+            let unmarked = state.claims.get(&id).is_some_and(Entry::is_unmarked);
+            if !unmarked || self.options.plain.is_some() {
+                return;
             }
-        });
+            state.marks.push_back((self.steady.now().plus(MARK), id));
+            state.marks.len() == 1
+        };
+        if begins {
+            self.context.spawner.spawn(self.clone().mark_all());
+        }
+    }
+
+    /// The holds in the order in which they were granted: most have been given back by their time.
+    async fn mark_all(self: Arc<Self>) {
+        loop {
+            let Some((at, id)) = self.state().marks.front().copied() else { return };
+            sleep(at.since(self.steady.now())).await;
+            if self.is_closed() {
+                return;
+            }
+            if self.state().claims.get(&id).is_some_and(Entry::is_unmarked) {
+                let stepped = self.step(id, Step::Complete);
+                self.follow_rest(id, stepped.flights);
+            }
+            // The last one ends this task with the queue locked: the next one begins another.
+            let mut state = self.state();
+            state.marks.pop_front();
+            if state.marks.is_empty() {
+                return;
+            }
+        }
     }
 
     /// A member of the layout `plain` tells of keys that were read over this connection: who waits
@@ -154,7 +171,7 @@ impl Quorum {
         Answer::later(async move { gone.await.0 })
     }
 
-    /// The same, with how many heard of it. It is sent at once.
+    /// The same, with who waits for it. It is sent at once.
     fn give_back(self: &Arc<Self>, id: ClaimId) -> BoxFuture<(End, u64)> {
         let stepped = self.step(id, Step::Leave { now: self.context.clock.now() });
         // Nothing is known of it, perhaps since this moment: what was left behind is gone.
@@ -169,9 +186,9 @@ impl Quorum {
                 Outcome::TooFew => End::Unknown(quorum.why_too_few(id)),
                 _ => End::NotOurs,
             };
-            let heard_by = quorum.state().claims.get(&id).map_or(0, |entry| entry.heard_by);
+            let waited_for = quorum.state().claims.get(&id).map_or(0, |entry| entry.waited_for);
             quorum.retire(id);
-            (end, heard_by)
+            (end, waited_for)
         })
     }
 
@@ -187,10 +204,9 @@ impl Quorum {
             let ends = all(ends).await;
             let again = match again {
                 Some((claim, hold)) => {
-                    // Members that tell of keys do not know who waits.
-                    let waited_for =
-                        quorum.tracks() || ends.first().is_some_and(|(_, heard_by)| *heard_by > 0);
-                    Some(quorum.ask_behind(claim, hold, waited_for).await)
+                    let by = ends.first().map_or(0, |(_, by)| *by);
+                    let lets_pass = quorum.lets_pass(claim.mode, by);
+                    Some(quorum.ask_behind(claim, hold, lets_pass).await)
                 }
                 None => None,
             };
@@ -198,10 +214,20 @@ impl Quorum {
         })
     }
 
+    /// Whether a claim asks for what was just given back only after others had their chance.
+    fn lets_pass(&self, mode: Mode, waited_for: u64) -> bool {
+        match (&self.options.plain, mode) {
+            // Members that tell of keys do not know who waits; with queues it stands behind.
+            (Some(plain), _) => !plain.stands() && (plain.tracks() || waited_for > 0),
+            // Who stands in line has its turn first, whenever the others ask.
+            (None, Mode::Exclusive) => waited_for & READERS != 0,
+            (None, _) => waited_for & IN_LINE != 0,
+        }
+    }
+
     /// Asks for a lock that was just given back: at once, or after others had their chance.
-    async fn ask_behind(self: &Arc<Self>, claim: Claim, hold: HoldId, waited_for: bool) -> Attempt {
-        // Where there are queues it stands behind those that wait.
-        if !waited_for || self.stands() {
+    async fn ask_behind(self: &Arc<Self>, claim: Claim, hold: HoldId, lets_pass: bool) -> Attempt {
+        if !lets_pass {
             return self.ask(&claim, Line::Join).get().await;
         }
         if let Err(refused) = self.enter(&claim, Line::Join) {

@@ -20,7 +20,7 @@ local function refused(answer)
     if not rank then error('LOCKKEEPER FULL ' .. KEYS[1], 0) end
     answer[7] = exact(rank)
   elseif holds then
-    leave(KEYS[5], KEYS[6], claim)
+    waits_no_more(KEYS[5], KEYS[6], KEYS[7], claim, now)
   end
   return answer
 end
@@ -39,9 +39,9 @@ elseif redis.call('EXISTS', KEYS[4], KEYS[5], KEYS[7]) > 0 then
   local turn = turn_of(KEYS[7], now)
   if not holds then
     local its_turn = turn and turn.claim == claim
-    if not its_turn and not (turn and turn.left > 0) and redis.call('EXISTS', KEYS[5]) == 1
-      and not redis.call('ZSCORE', KEYS[5], claim)
-      and hand_on(KEYS[5], KEYS[6], KEYS[7], ARGV[11], '-', now, true) then
+    if not its_turn and not (turn and turn.left > 0) and not redis.call('ZSCORE', KEYS[5], claim)
+      and first_that_lives(KEYS[5], KEYS[6])
+      and hand_on(KEYS[5], KEYS[6], KEYS[7], ARGV[11], '-', now) then
       turn = turn_of(KEYS[7], now)
     end
     if turn and not its_turn and turn.left > 0 then
@@ -49,7 +49,7 @@ elseif redis.call('EXISTS', KEYS[4], KEYS[5], KEYS[7]) > 0 then
     end
     came(KEYS[5], KEYS[6], KEYS[7], claim, turn)
   else
-    leave(KEYS[5], KEYS[6], claim)
+    waits_no_more(KEYS[5], KEYS[6], KEYS[7], claim, now)
   end
 end
 local text = table.concat(

@@ -5,7 +5,8 @@
 //! lease ends, not before 250 ms and not after 5 s. Where it is another's turn, or was, it asks
 //! once that one and those before it in line had their time: they may be dead. Nothing that it
 //! hears puts a question off for longer than 5 s after the last one; nor are others waited for
-//! longer than for half of the time that its caller waits still.
+//! longer than for half of the time that its caller waits still. It asks once more 250 ms before
+//! that time is over: the word that it waited for may have been lost.
 
 use std::time::Duration;
 
@@ -107,6 +108,8 @@ pub(super) struct Waiter {
     ahead: Option<u64>,
     /// In this round it was another's turn.
     turn: bool,
+    /// Words may have been lost since it asked last: too few members were connected.
+    deaf: bool,
 }
 
 impl Waiter {
@@ -128,12 +131,13 @@ impl Waiter {
             passed: Told::default(),
             ahead: None,
             turn: false,
+            deaf: false,
         }
     }
 
     /// It is asked for now.
     pub(super) fn asks(&mut self, now: Ticks) {
-        (self.waiting, self.woken) = (false, false);
+        (self.waiting, self.woken, self.deaf) = (false, false, false);
         self.rings = self.rings.filter(|at| *at > now);
         // What a majority told is known: the others say the same a moment later. Members that tell
         // of keys tell of each change once, and one with a queue tells the first in it.
@@ -160,12 +164,14 @@ impl Waiter {
         self.splits = if how.rest.is_some() { 0 } else { self.splits + 1 };
         let passed = how.by.is_some_and(|by| self.passed.by(Some(by)) > 0);
         let look = match how.rest {
-            // Those before it in line have their chance first.
-            Some(_) if self.turn || passed => self.after_others(now),
+            // Those before it in line have their chance first. What one member says is its turn is
+            // nothing beside the record of a majority.
+            Some(rest) if self.turn && rest <= TURN || passed => self.after_others(now),
             Some(rest) => {
                 // Of those that wait for its end the first comes first.
                 let end = rest.saturating_add(Duration::from_millis(1));
-                end.saturating_add(self.apart()).clamp(LOOK.0, LOOK.1)
+                let end = end.saturating_add(self.apart()).clamp(LOOK.0, LOOK.1);
+                self.last_look(now).map_or(end, |last| end.min(last))
             }
             // Nobody has a majority: whoever contends asks again soon. Where records do not tell
             // who lives, all may give back: not in step, so that one of them comes first.
@@ -194,14 +200,20 @@ impl Waiter {
         self.due
     }
 
-    /// Whether a question of now is one for which there is no reason any more, and when there is
-    /// one: it was answered a moment ago and has heard nothing since, or has heard since when it
-    /// said to ask now that it is another's turn.
+    /// Too few members were connected for a while.
+    pub(super) fn was_deaf(&mut self) {
+        self.deaf = true;
+    }
+
+    /// Whether a question of now is one for which there is no reason, and when there is one: it was
+    /// answered a moment ago, or a while ago and asks by itself, and has heard nothing since; or it
+    /// has heard since when it said to ask now that it is another's turn.
     pub(super) fn needs_not_ask(&mut self, now: Ticks) -> Option<Ticks> {
-        if !self.waiting || now >= self.due {
+        if !self.waiting || self.deaf || now >= self.due {
             return None;
         }
-        let has_just = self.refused.is_some_and(|at| now < at.plus(TOLD_BY_FEW));
+        let lately = if self.rules.lines_up { LOOK.1 } else { TOLD_BY_FEW };
+        let has_just = self.refused.is_some_and(|at| now < at.plus(lately));
         let is_put_off = self.rings.is_some_and(|at| at <= now);
         if !has_just && !is_put_off {
             return None;
@@ -265,8 +277,11 @@ impl Waiter {
         if again || !self.waiting || self.refused.is_none() {
             return None;
         }
+        // The first in line whose turn it was not is taken for dead there, until it asks.
+        let is_first = self.ahead == Some(0);
         self.ahead = self.ahead.map(|ahead| ahead.saturating_sub(1));
-        self.due = self.in_time(now, now.plus(self.after_others(now)));
+        let at = self.in_time(now, now.plus(self.after_others(now)));
+        self.due = if is_first { self.due.min(at) } else { at };
         Some(self.at(self.due))
     }
 
@@ -304,6 +319,12 @@ impl Waiter {
         let half = self.give_up.map(|end| (end.since(now) / 2).max(TOLD_BY_FEW));
         let turns = turns.saturating_add(TOLD_BY_FEW).saturating_add(self.apart());
         half.map_or(turns, |half| turns.min(half))
+    }
+
+    /// When it asks for the last time in place of giving up: a word may have been lost.
+    fn last_look(&self, now: Ticks) -> Option<Duration> {
+        let left = self.give_up.filter(|_| self.rules.lines_up)?.since(now);
+        (left > LOOK.0 * 2).then(|| left - LOOK.0)
     }
 
     fn apart(&self) -> Duration {

@@ -9,7 +9,7 @@ use super::faults::ran;
 use super::support::{Proxied, Quorum, TTL, claim, open, open_at};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, End, Event, Line, Renewal, Standing};
-use crate::words::claim::Claim;
+use crate::words::claim::{Claim, Mode};
 use crate::words::clock::Clock;
 use crate::words::id::ClaimId;
 use crate::words::name::Kind;
@@ -106,6 +106,45 @@ fn r11_who_comes_anew_waits_for_whose_turn_it_is() {
         waits
     });
     granted(two.attempt_until(&waiting));
+}
+
+#[test]
+fn r11_a_process_that_listens_and_waits_no_more_keeps_nobody_from_a_free_lock() {
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    let long = |process: &Process| Claim { ttl: TTL * 300, ..claim(process, "a") };
+    let [held, waited, again] = [long(&one), long(&two), long(&two)];
+    granted(one.attempt_until(&held));
+    two.queue_claim(&waited);
+    assert!(matches!(one.release(held.id), End::Freed));
+    granted(two.attempt_until(&waited));
+    // It waited, and listens to the name for a while longer. So does nobody else.
+    let released = two.release_again(waited.id, &again);
+    granted(released.again.expect("it was asked for"));
+}
+
+#[test]
+fn r11_who_takes_a_lock_again_lets_those_pass_that_wait_for_it() {
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    let reader = |process: &Process| Claim { ttl: TTL, ..process.claim("a", Mode::Shared) };
+    // Readers stand in no line; a writer lets them pass.
+    let [held, behind] = [&one, &one].map(|process| claim(process, "a"));
+    granted(one.attempt_until(&held));
+    let reads = reader(&two);
+    two.queue_claim(&reads);
+    let released = one.release_again(held.id, &behind);
+    assert!(matches!(released.again, Some(Attempt::InLine(_))), "{released:?}");
+    granted(two.attempt_until(&reads));
+    // A reader lets a writer pass, which stands in line.
+    until("it stands in line", || {
+        assert!(matches!(one.attempt(&behind), Attempt::InLine(_)));
+        quorum.signs_of(&behind).iter().all(|sign| sign.parse::<u64>().is_ok())
+    });
+    let again = reader(&two);
+    let released = two.release_again(reads.id, &again);
+    assert!(matches!(released.again, Some(Attempt::InLine(_))), "{released:?}");
+    granted(one.attempt_until(&behind));
 }
 
 #[test]

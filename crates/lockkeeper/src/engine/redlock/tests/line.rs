@@ -161,6 +161,70 @@ fn r11_once_a_dead_waiter_was_found_it_is_the_turn_of_those_that_gave_a_sign_of_
 }
 
 #[test]
+fn r11_a_waiter_that_gave_no_sign_of_life_yet_keeps_its_place() {
+    let quorum = Quorum::of(3);
+    let (one, clock) = (quorum.process(), a_clock());
+    let [two, three, four] = [(); 3].map(|()| by(&clock, &quorum));
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    quorum.plant(1);
+    let [next, quiet, loud] = [&two, &three, &four].map(long);
+    two.queue_claim(&next);
+    three.queue_claim(&quiet);
+    four.queue_claim(&loud);
+    assert!(matches!(one.release(held.id), End::Freed));
+    asks_at(&two, next.id);
+    until_no_turn_is_on(&quorum);
+    granted(two.attempt_until(&next));
+    // A dead one was found, and all are asked for a sign of life. One of them gives it.
+    until("all have it", || {
+        assert!(matches!(four.attempt(&loud), Attempt::InLine(_)));
+        quorum.with_record(&next) == 3
+    });
+    assert!(matches!(two.release(next.id), End::Freed));
+    until("it is the turn of the one that gave it", || {
+        let turns = quorum.each(&["GET", &key(":turn")]);
+        turns.iter().all(|turn| turn.starts_with(&loud.id.to_string()))
+    });
+    let line = quorum.in_line();
+    let stands = |line: &Vec<String>| line.contains(&quiet.id.to_string());
+    assert!(line.iter().all(stands), "{line:?}: the other one has lost its place");
+    granted(four.attempt_until(&loud));
+    until("all have it", || {
+        assert!(matches!(three.attempt(&quiet), Attempt::InLine(_)));
+        quorum.with_record(&loud) == 3
+    });
+    assert!(matches!(four.release(loud.id), End::Freed));
+    granted(three.attempt_until(&quiet));
+}
+
+#[test]
+fn r11_a_turn_that_a_hold_had_elsewhere_finds_nobody_dead() {
+    let quorum = Quorum::of(3);
+    let (one, clock) = (quorum.process(), a_clock());
+    let [two, three] = [(); 2].map(|()| by(&clock, &quorum));
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    until("all have it", || quorum.with_record(&held) == 3);
+    let [next, waiting] = [&two, &three].map(long);
+    two.queue_claim(&next);
+    three.queue_claim(&waiting);
+    assert!(matches!(one.release(held.id), End::Freed));
+    until("it is its turn", || {
+        let turns = quorum.each(&["GET", &key(":turn")]);
+        turns.iter().all(|turn| turn.starts_with(&next.id.to_string()))
+    });
+    // One member has something of another's in its way.
+    let other = format!("1 {} 1 1 1 1 600000 x", ClaimId::fresh());
+    quorum.0[2].command(&["SET", &key(""), &other, "PX", "600000"]);
+    granted(two.attempt_until(&next));
+    quorum.0[2].command(&["DEL", &key("")]);
+    until("it is complete", || quorum.with_record(&next) == 3);
+    let turns = quorum.each(&["EXISTS", &key(":turn")]);
+    assert_eq!(turns, ["0"; 3], "it had its turn there, too");
+}
+
+#[test]
 fn r11_who_comes_anew_overtakes_no_place_that_lives_though_it_is_nobodys_turn() {
     let quorum = Quorum::of(3);
     let process = quorum.process();
@@ -245,6 +309,37 @@ fn r11_force_gives_nobody_a_turn_whom_it_takes_the_lock_from() {
     let more = || two.event("its turn", |event| told(event, waiting.id).filter(|now| *now));
     assert!(word || more(), "it is its turn, and not that of the other");
     granted(two.attempt(&waiting));
+}
+
+#[test]
+fn r11_force_ends_the_turn_of_whom_it_takes_the_lock_from() {
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    until("all have it", || quorum.with_record(&held) == 3);
+    let name = Name::new("a").expect("a good name");
+    let shown = one.look(Kind::Lock, "a").holders;
+    let waiting = long(&two);
+    two.queue_claim(&waiting);
+    // These members have given it up for the one that has it, and it is on its way to them.
+    for server in &quorum.0 {
+        server.command(&["DEL", &key("")]);
+        let turn = format!("{} 1 1", held.id);
+        server.command(&["SET", &key(":turn"), &turn, "PX", "15000"]);
+    }
+    assert!(!two.change(&Change::Force(Kind::Lock, name.clone(), shown.clone())));
+    let turns = quorum.each(&["GET", &key(":turn")]);
+    let its = |turn: &String| turn.starts_with(&waiting.id.to_string());
+    assert!(turns.iter().all(its), "{turns:?}: it is the turn of who waits");
+    granted(two.attempt_until(&waiting));
+    // And where another one has a record it is over.
+    for server in &quorum.0 {
+        server.command(&["SET", &key(":turn"), &format!("{} 1 1", held.id), "PX", "15000"]);
+    }
+    assert!(!two.change(&Change::Force(Kind::Lock, name, shown)));
+    assert_eq!(quorum.each(&["EXISTS", &key(":turn")]), ["0"; 3]);
+    assert_eq!(quorum.with_record(&waiting), 3, "the hold of another stays");
 }
 
 #[test]

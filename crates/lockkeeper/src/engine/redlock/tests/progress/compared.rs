@@ -73,7 +73,8 @@ impl Server {
     /// What stands in the keys: the record, who stands in line, who gave a sign of life, and whose
     /// turn it is or was.
     fn state(&mut self) -> [Vec<String>; 4] {
-        let mut signs = self.ask(&["ZRANGE", &key("signs"), "0", "-1"]);
+        let signs = self.ask(&["ZRANGE", &key("signs"), "0", "-1", "WITHSCORES"]);
+        let mut signs: Vec<String> = signs.chunks(2).map(|one| sign(&one[0], &one[1])).collect();
         signs.sort_unstable();
         let turn = self.ask(&["GET", &key("turn")]).concat();
         [
@@ -85,13 +86,21 @@ impl Server {
     }
 }
 
+/// Whose sign of life it is, and whether it is one since the last that was to be given.
+fn sign(claim: &str, at: &str) -> String {
+    format!("{}{claim}", if at.starts_with('-') { "-" } else { "" })
+}
+
 fn state(rules: &mut Rules, now_us: u64) -> [Vec<String>; 4] {
     let lock = rules.at(RECORD, now_us);
     let none = || "(nil)".to_owned();
+    let mut signs: Vec<String> =
+        lock.signs.iter().map(|(claim, at)| sign(claim, &at.to_string())).collect();
+    signs.sort_unstable();
     [
         vec![lock.record.as_ref().map_or_else(none, |record| record.text())],
         lock.line.iter().map(|(_, claim)| claim.clone()).collect(),
-        lock.signs.keys().cloned().collect(),
+        signs,
         vec![lock.turn.as_ref().map_or_else(none, |turn| turn.claim.clone())],
     ]
 }

@@ -72,8 +72,8 @@ pub(super) struct Lock {
     /// In order: when each was first asked for, and its claim.
     pub(super) line: Vec<(f64, String)>,
     line_until: u64,
-    /// When each gave its last sign of life.
-    pub(super) signs: BTreeMap<String, u64>,
+    /// When each gave its last sign of life; below zero, it has not since it was to.
+    pub(super) signs: BTreeMap<String, i64>,
     signs_until: u64,
     pub(super) turn: Option<Turn>,
 }
@@ -118,7 +118,7 @@ impl Lock {
     pub(super) fn ends(&self) -> impl Iterator<Item = u64> {
         let record = self.record.iter().map(|record| record.until * 1000);
         let turn = self.turn.iter().flat_map(|turn| [turn.ends_us, turn.until * 1000]);
-        let signs = self.signs.values().map(|at| at + PLACE_US);
+        let signs = self.signs.values().map(|at| at.unsigned_abs() + PLACE_US);
         let lines = [self.line_until, self.signs_until].map(|at| at * 1000);
         record.chain(turn).chain(signs).chain(lines)
     }
@@ -150,7 +150,7 @@ impl Lock {
         self.line.push((number(first), claim.to_owned()));
         self.line
             .sort_by(|(since, one), (first, other)| since.total_cmp(first).then(one.cmp(other)));
-        self.signs.insert(claim.to_owned(), now_us);
+        self.signs.insert(claim.to_owned(), i64::try_from(now_us).unwrap_or(i64::MAX));
         self.line_until = (now_us + PLACE_US) / 1000;
         self.signs_until = self.line_until;
         self.rank(claim).unwrap_or_default()
@@ -195,20 +195,24 @@ impl Lock {
         heard
     }
 
-    /// Takes the first from the line that gave a sign of life, with those before it; `any`: the
-    /// first.
-    fn next(&mut self, now_us: u64, any: bool, flaw: Option<Flaw>) -> Option<(f64, String)> {
+    /// Where the first stands that gave a sign of life since it was to.
+    fn first_that_lives(&mut self) -> Option<usize> {
+        let gave = |claim: &str| self.signs.get(claim).is_some_and(|at| *at > 0);
+        self.line.iter().position(|(_, claim)| gave(claim))
+    }
+
+    /// Takes the first from the line that gave a sign of life.
+    fn next(&mut self, now_us: u64, flaw: Option<Flaw>) -> Option<(f64, String)> {
         let keeps = flaw == Some(Flaw::KeepsDead);
-        let old = |(claim, at): (&String, &u64)| (at + PLACE_US <= now_us).then(|| claim.clone());
+        let is_old = |at: &i64| at.unsigned_abs() + PLACE_US <= now_us;
+        let old = |(claim, at): (&String, &i64)| is_old(at).then(|| claim.clone());
         let old: Vec<String> = self.signs.iter().filter_map(old).collect();
         old.iter().filter(|_| !keeps).for_each(|claim| self.leave(claim));
-        let lives = |(_, claim): &(f64, String)| any || keeps || self.signs.contains_key(claim);
-        let at = self.line.iter().position(lives)?;
-        if flaw == Some(Flaw::HoldsInLine) {
-            return self.line.get(at).cloned();
+        let at = if keeps { 0 } else { self.first_that_lives()? };
+        let (first, claim) = self.line.get(at).cloned()?;
+        if flaw != Some(Flaw::HoldsInLine) {
+            self.leave(&claim);
         }
-        let (first, claim) = self.line.drain(..=at).next_back()?;
-        self.signs.remove(&claim);
         Some((first, claim))
     }
 
@@ -223,44 +227,46 @@ impl Lock {
         }
     }
 
-    /// Gives whose turn it is, and how many heard who stand in no line.
+    /// Gives whether it is somebody's turn, and whether anybody waits.
     fn hand_on(
         &mut self,
         channel: &str,
         giver: &str,
         now_us: u64,
-        any: bool,
         (publish, flaw): (Publish<'_>, Option<Flaw>),
-    ) -> (bool, u64) {
-        let next = self.next(now_us, any, flaw).map(|(first, claim)| (claim, exact(first)));
+    ) -> (bool, bool) {
+        let next = self.next(now_us, flaw).map(|(first, claim)| (claim, exact(first)));
         let words = next.as_ref().map(|(claim, first)| (claim.as_str(), first.as_str()));
         let heard = self.tell(channel, giver, words, now_us, publish);
         if heard == 0 {
             self.line.clear();
             self.signs.clear();
+            return (false, false);
         }
-        match next {
-            Some(_) => (heard > 0, 0),
-            None => (false, if self.line.is_empty() { heard } else { 0 }),
-        }
+        (next.is_some(), next.is_some() || !self.line.is_empty())
+    }
+
+    /// It holds, or is not to wait any more.
+    fn waits_no_more(&mut self, claim: &str) {
+        self.leave(claim);
+        self.turn.take_if(|turn| turn.claim == claim);
     }
 
     /// It has the name, and waits no more.
     fn came(&mut self, claim: &str, turn: Option<&str>, flaw: Option<Flaw>) {
-        let rank = self.rank(claim);
-        let its_turn = turn == Some(claim);
-        match rank {
-            _ if flaw == Some(Flaw::HoldsInLine) => {}
-            Some(rank) if its_turn || rank == 0 || flaw == Some(Flaw::KeepsDead) => {
-                self.leave(claim)
+        let passes = match turn {
+            Some(one) => one != claim,
+            None => {
+                let first = self.first_that_lives();
+                first.zip(self.rank(claim)).is_some_and(|(first, rank)| first < rank)
             }
-            Some(rank) => drop(self.line.drain(..=rank)),
-            None => {}
+        };
+        if flaw != Some(Flaw::HoldsInLine) {
+            self.leave(claim);
         }
         self.turn = None;
-        let found_dead = !its_turn && (turn.is_some() || rank.is_some_and(|rank| rank > 0));
-        if found_dead && flaw != Some(Flaw::KeepsDead) {
-            self.signs.clear();
+        if passes && flaw != Some(Flaw::KeepsDead) {
+            self.signs.values_mut().for_each(|at| *at = -at.abs());
         }
     }
 }
@@ -356,7 +362,7 @@ impl Rules {
             if waits == "1" {
                 answer.push(lock.stand(claim, first, now_us).to_string());
             } else if holds {
-                lock.leave(claim);
+                lock.waits_no_more(claim);
             }
             answer
         };
@@ -373,14 +379,16 @@ impl Rules {
                 }
                 since = held.since;
             }
-            _ if holds => lock.leave(claim),
+            _ if holds => lock.waits_no_more(claim),
             _ => {
                 let mut turn = lock.turn_of(now_us);
                 let its = turn.as_ref().is_some_and(|(one, ..)| one == claim);
                 let lasts = turn.as_ref().is_some_and(|(_, _, left)| *left > 0);
-                let anew = !its && !lasts && !lock.line.is_empty() && lock.rank(claim).is_none();
+                let lives = flaw == Some(Flaw::KeepsDead) && !lock.line.is_empty()
+                    || lock.first_that_lives().is_some();
+                let anew = !its && !lasts && lock.rank(claim).is_none() && lives;
                 if anew && flaw != Some(Flaw::IgnoresLine) {
-                    let (some, _) = lock.hand_on(channel, "-", now_us, true, (publish, flaw));
+                    let (some, _) = lock.hand_on(channel, "-", now_us, (publish, flaw));
                     if some {
                         turn = lock.turn_of(now_us);
                     }
@@ -460,19 +468,19 @@ impl Rules {
         } else if ours || its_turn {
             lock.stand(claim, first, now_us);
         }
-        let mut heard = 0;
+        let mut waits = false;
         let frees = ours || its_turn && lock.record.is_none();
         match rest {
             [channel, to, first] if frees => {
                 lock.cede(channel, (to, first), now_us, publish);
             }
             [channel] if frees => {
-                (_, heard) = lock.hand_on(channel, claim, now_us, false, (publish, flaw));
+                (_, waits) = lock.hand_on(channel, claim, now_us, (publish, flaw));
             }
             _ if its_turn => lock.turn = None,
             _ => {}
         }
-        words(&[if ours { "D" } else { "N" }, &heard.to_string()])
+        words(&[if ours { "D" } else { "N" }, &u8::from(waits).to_string()])
     }
 
     fn force(
@@ -486,11 +494,15 @@ impl Rules {
         let flaw = self.flaw;
         let lock = self.lock(key);
         let meant = |held: &mut Record| claims.is_empty() || claims.contains(&held.claim);
-        let Some(Record { claim, .. }) = lock.record.take_if(meant) else {
-            return words(&["D", "0"]);
-        };
-        lock.leave(&claim);
-        lock.hand_on(channel, &claim, now_us, false, (publish, flaw));
-        words(&["D", "1"])
+        let gone = lock.record.take_if(meant).map(|held| held.claim);
+        claims.iter().chain(&gone).for_each(|claim| lock.leave(claim));
+        let turn = lock.turn_of(now_us).map(|(claim, ..)| claim);
+        let turn = turn.filter(|claim| claims.contains(claim));
+        match gone.clone().or(turn.clone().filter(|_| lock.record.is_none())) {
+            Some(giver) => drop(lock.hand_on(channel, &giver, now_us, (publish, flaw))),
+            None if turn.is_some() => lock.turn = None,
+            None => {}
+        }
+        words(&["D", if gone.is_some() { "1" } else { "0" }])
     }
 }
