@@ -108,6 +108,8 @@ pub(super) struct Waiter {
     ahead: Option<u64>,
     /// In this round it was another's turn.
     turn: bool,
+    /// All were told to give a sign of life since it asked last.
+    sign: bool,
     /// Words may have been lost since it asked last: too few members were connected.
     deaf: bool,
 }
@@ -131,13 +133,14 @@ impl Waiter {
             passed: Told::default(),
             ahead: None,
             turn: false,
+            sign: false,
             deaf: false,
         }
     }
 
     /// It is asked for now.
     pub(super) fn asks(&mut self, now: Ticks) {
-        (self.waiting, self.woken, self.deaf) = (false, false, false);
+        (self.waiting, self.woken, self.sign, self.deaf) = (false, false, false, false);
         self.rings = self.rings.filter(|at| *at > now);
         // What a majority told is known: the others say the same a moment later. Members that tell
         // of keys tell of each change once, and one with a queue tells the first in it.
@@ -264,6 +267,7 @@ impl Waiter {
             self.waiting = false;
             return Some(Ask::AtOnce);
         }
+        self.sign |= at_once && only.is_none();
         let at = now.plus(if at_once { apart } else { TOLD_BY_FEW });
         self.due = self.due.min(at);
         Some(self.at(at))
@@ -277,11 +281,13 @@ impl Waiter {
         if again || !self.waiting || self.refused.is_none() {
             return None;
         }
-        // The first in line whose turn it was not is taken for dead there, until it asks.
-        let is_first = self.ahead == Some(0);
+        // The first in line whose turn it was not is taken for dead there, until it asks. So is
+        // whoever was told to with all others.
+        let is_to_ask = self.ahead == Some(0) || self.sign;
         self.ahead = self.ahead.map(|ahead| ahead.saturating_sub(1));
         let at = self.in_time(now, now.plus(self.after_others(now)));
-        self.due = if is_first { self.due.min(at) } else { at };
+        // Nor is it put off while it keeps what it got, which keeps others out.
+        self.due = if is_to_ask || self.keeps { self.due.min(at) } else { at };
         Some(self.at(self.due))
     }
 

@@ -126,6 +126,35 @@ fn r10_a_claim_that_has_not_asked_yet_is_put_off_by_nobodys_turn() {
 }
 
 #[test]
+fn r11_a_claim_that_keeps_what_it_got_is_put_off_by_nobodys_turn() {
+    let mut waits = Waits::refused(TTL, 3);
+    let mut kept = Members::default();
+    kept.insert(0);
+    let how = Refusal { by: None, keeps: true, kept, rest: None, jitter: 0.5 };
+    waits.waiter.asks(waits.now);
+    let at = waits.waiter.refused(waits.now, how);
+    waits.ask_at.answered(waits.now, Some(at));
+    waits.is_passed();
+    assert!(waits.next() <= TOLD_BY_FEW, "after {:?}", waits.next());
+}
+
+#[test]
+fn r11_whoever_is_to_give_a_sign_of_life_is_put_off_by_nobodys_turn() {
+    let mut waits = Waits::refused(TTL, 9);
+    for member in 0..2 {
+        waits.hears(Word { member, giver: Some(ClaimId(7)), ceded: false, only: None });
+    }
+    let asks = waits.next();
+    assert!(asks <= TURN, "all are told: after {asks:?}");
+    waits.is_passed();
+    assert_eq!(waits.next(), asks, "though somebody else was faster");
+    waits.pass(asks);
+    assert_eq!(waits.asked.len(), 2);
+    waits.is_passed();
+    assert!(waits.next() > 2 * SECOND, "it has given one");
+}
+
+#[test]
 fn r10_no_question_is_left_out_but_one_that_was_put_off_or_just_answered() {
     let mut waits = Waits::refused(TTL, 3);
     // What rings was said before others handed on once more.
