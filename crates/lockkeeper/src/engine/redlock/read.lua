@@ -1,7 +1,7 @@
 -- Writes the record of a reader, unless somebody else has the name alone; asked for twice it is
 -- there once (R3). As take, which has the same keys and arguments.
--- KEYS: record last member readers line signs turn. ARGV: claim round ttl_ms not_after_us who number first waits
--- run max_ttl_ms
+-- KEYS: record last member readers line signs turn. ARGV: claim round ttl_ms not_after_us who
+-- number first waits run max_ttl_ms
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local stamp = exact(now)

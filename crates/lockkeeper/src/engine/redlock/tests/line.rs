@@ -9,6 +9,7 @@ use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, Change, End, Event, Line};
 use crate::words::claim::Claim;
 use crate::words::clock::{Clock, Ticks};
+use crate::words::error::ErrorKind;
 use crate::words::id::ClaimId;
 use crate::words::name::{Kind, Name};
 
@@ -340,6 +341,33 @@ fn r11_force_ends_the_turn_of_whom_it_takes_the_lock_from() {
     assert!(!two.change(&Change::Force(Kind::Lock, name, shown)));
     assert_eq!(quorum.each(&["EXISTS", &key(":turn")]), ["0"; 3]);
     assert_eq!(quorum.with_record(&waiting), 3, "the hold of another stays");
+}
+
+#[test]
+fn r13_one_place_more_than_a_name_may_have_is_refused_until_others_give_no_sign_of_life() {
+    const FILL: &str = "for i = 1, 16384 do local claim = string.format('%032x', i) \
+                        redis.call('ZADD', KEYS[1], i, claim) \
+                        redis.call('ZADD', KEYS[2], string.format(ARGV[1], i), claim) end";
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    let fill = |sign: &str| {
+        quorum.each(&["DEL", &key(":line"), &key(":signs")]);
+        quorum.each(&["EVAL", FILL, "2", &key(":line"), &key(":signs"), sign]);
+    };
+    // These have asked lately, and were not asked for a sign since.
+    fill("90000000000%05d");
+    let waiting = long(&two);
+    let Attempt::Failed(error) = two.attempt(&waiting) else { panic!("there is no room") };
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.is_temporary() && error.message().contains("16384"), "{error}");
+    assert!(quorum.in_line().iter().all(|line| line.len() == 16_384), "nothing was written");
+    fill("-90000000000%05d");
+    two.queue_claim(&long(&two));
+    let signs = quorum.each(&["ZCARD", &key(":signs")]);
+    assert!(quorum.in_line().iter().all(|line| line.len() < 16_384), "some have no place now");
+    assert_eq!(signs, quorum.each(&["ZCARD", &key(":line")]), "nor anything else");
 }
 
 #[test]
