@@ -214,10 +214,6 @@ impl Quorum {
         if matches!(event, Step::Leave { .. }) {
             entry.leaving = true;
         }
-        if matches!(event, Step::Renew { .. } | Step::Back { .. } | Step::Complete) {
-            // Its caller has it, and waits no more: what restores it is not late because of that.
-            entry.claim.give_up = None;
-        }
         if matches!(event, Step::Ask { .. } | Step::Renew { .. }) {
             entry.others.clear();
             entry.waiter.begins_round();
@@ -229,6 +225,10 @@ impl Quorum {
         }
         let mut actions = Vec::new();
         entry.machine.step(event, &mut actions);
+        if entry.machine.is_held() {
+            // Its caller has it, and waits no more: what restores it is not late because of that.
+            entry.claim.give_up = None;
+        }
         stepped.is_incomplete = entry.machine.is_incomplete();
         for action in actions {
             match action {

@@ -98,6 +98,8 @@ pub(super) struct Recipe {
     /// Which members' next answer to `Keep` may say that they lost a hold's record, which they get
     /// again: those that are back, and those that a renewal of a majority still waits for.
     lost: Members,
+    /// Which members were connected again since it was asked for, or since its renewal began.
+    back: Members,
     /// What it keeps beside contenders that come after it.
     kept: Members,
     /// A holder refused it: what it gets of this round all the same it gives back.
@@ -121,6 +123,7 @@ impl Recipe {
             has: Members::default(),
             marked: Members::default(),
             lost: Members::default(),
+            back: Members::default(),
             kept: Members::default(),
             undoes: false,
         }
@@ -209,13 +212,7 @@ impl Recipe {
             }
             Event::Due { now, round } if round == self.round => self.conclude(now, true, out),
             Event::Due { .. } => {}
-            Event::Back { member } => {
-                if let Phase::Held { number, restores: true } = self.phase {
-                    let round = self.round;
-                    self.lost.insert(member);
-                    out.push(Action::Send { member, verb: Verb::Keep, round, number });
-                }
-            }
+            Event::Back { member } => self.is_back(member, out),
             Event::Complete => self.complete(out),
             Event::Suspect { member } => self.ours.insert(member),
         }
@@ -241,7 +238,7 @@ impl Recipe {
 
     fn ask(&mut self, now: Ticks, silent: Silent, number: u64, out: &mut Vec<Action>) {
         self.phase = Phase::Asking { since: now, silent };
-        (self.kept, self.undoes) = (Members::default(), false);
+        (self.kept, self.back, self.undoes) = (Members::default(), Members::default(), false);
         self.ours_before = self.ours;
         for member in self.members() {
             self.ours.insert(member);
@@ -310,7 +307,10 @@ impl Recipe {
                         self.marked.insert(member);
                     }
                     (Verb::Take, Said::Yes { .. }) => self.has.insert(member),
-                    (Verb::Keep, Said::Yes { .. }) => self.marked.insert(member),
+                    (Verb::Keep, Said::Yes { .. }) => {
+                        self.has.insert(member);
+                        self.marked.insert(member);
+                    }
                     _ => {}
                 }
                 // What was only to say that it is a hold's, and is gone, somebody may have taken
@@ -444,6 +444,7 @@ impl Recipe {
             }
             self.said.fill(None);
             out.push(Action::Done(Outcome::Granted { since, number }));
+            self.those_are_back(out);
         } else {
             self.refused(Outcome::TooSlow, out);
         }

@@ -59,12 +59,13 @@ impl Quorum {
     }
 
     /// A member is connected again. It alone is asked for the holds that it may lack, and gets
-    /// their records again: those that it never had, and all where it may have forgotten them.
+    /// their records again: those of which it did not say that it has them, and all where it may
+    /// have forgotten them. What is being asked for may be a hold in a moment.
     pub(super) fn came_back(self: &Arc<Self>, member: usize) {
         let forgot = self.members.get(member).is_some_and(Member::may_have_forgotten);
         let lacks = |entry: &Entry| {
-            let had = entry.machine.ours().has(member) && !entry.doubts.contains_key(&member);
-            entry.machine.is_held() && !entry.leaving && (forgot || !had)
+            let doubtful = forgot && entry.machine.is_held() || entry.doubts.contains_key(&member);
+            !entry.leaving && (doubtful || entry.machine.may_lack(member))
         };
         let lacking: Vec<ClaimId> =
             self.state().claims.iter().filter(|(_, e)| lacks(e)).map(|(id, _)| *id).collect();

@@ -14,7 +14,31 @@ impl Recipe {
         self.is_held() && self.has.len() < self.rules.members && self.has != self.marked
     }
 
+    /// Whether a member that is connected again may lack it, as far as its last round says.
+    pub(in crate::engine::redlock) fn may_lack(&self, member: usize) -> bool {
+        self.is_asking() || self.is_held() && !self.has.has(member)
+    }
+
+    /// A member is connected again: it says whether it has the record of a hold. Whether this is
+    /// one may not be known yet, and what was asked of that member before it went is not answered.
+    pub(super) fn is_back(&mut self, member: usize, out: &mut Vec<Action>) {
+        self.back.insert(member);
+        self.those_are_back(out);
+    }
+
+    /// Asks those of them that did not say so since.
+    pub(super) fn those_are_back(&mut self, out: &mut Vec<Action>) {
+        let Phase::Held { number, restores: true } = self.phase else { return };
+        let round = self.round;
+        for member in self.members().filter(|member| self.back.has(*member)) {
+            self.lost.insert(member);
+            out.push(Action::Send { member, verb: Verb::Keep, round, number });
+        }
+        self.back = Members::default();
+    }
+
     pub(super) fn renew(&mut self, now: Ticks, number: u64, asked: bool, out: &mut Vec<Action>) {
+        self.back = Members::default();
         self.phase = Phase::Renewing { since: now, number, asked };
         self.begin(Verb::Keep, number, now.plus(self.rules.long_patience), out);
     }
@@ -28,10 +52,11 @@ impl Recipe {
         }
     }
 
-    /// A minority that lost the record of a hold gets it again.
+    /// A minority that lost the record of a hold gets it again: what comes late is sent once more.
     pub(super) fn restore(&mut self, member: usize, number: u64, out: &mut Vec<Action>) {
         self.ours_before.remove(member);
         self.ours.insert(member);
+        self.lacks.insert(member);
         out.push(Action::Send { member, verb: Verb::Take, round: self.round, number });
     }
 
@@ -96,6 +121,7 @@ impl Recipe {
                 true => Outcome::Granted { since, number },
                 false => Outcome::Renewed { since },
             }));
+            self.those_are_back(out);
         } else if self.count(|said| matches!(said, Said::Nothing | Said::Other(_)))
             > self.rules.members - majority
         {

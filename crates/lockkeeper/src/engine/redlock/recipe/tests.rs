@@ -357,6 +357,33 @@ fn a_member_that_is_back_without_a_hold_gets_it_again_and_says_once_that_it_lost
 }
 
 #[test]
+fn a_member_that_is_back_before_its_question_is_answered_is_asked_once_that_is_a_hold() {
+    // It was asked when it was away, and the others answer after it is back.
+    let mut claim = Claim::new(3, false);
+    claim.asked(&[yes(), Said::Not]);
+    assert!(claim.machine.may_lack(1));
+    assert_eq!(claim.step(Event::Back { member: 1 }), [], "whose it is is not known");
+    let granted = claim.says(at(2), 2, Verb::Take, yes());
+    assert_eq!((outcome(&granted), sent(&granted, Verb::Keep)), (GRANTED, vec![1]));
+    assert_eq!(sent(&claim.says(at(3), 1, Verb::Keep, Said::Nothing), Verb::Take), [1]);
+    claim.says(at(4), 1, Verb::Take, yes());
+    assert!(!claim.machine.may_lack(1) && claim.machine.may_lack(7));
+    // That its answer was lost is noticed last.
+    let mut claim = Claim::new(3, false);
+    claim.asked(&[yes(), yes()]);
+    assert!(claim.machine.may_lack(2));
+    assert_eq!(sent(&claim.step(Event::Back { member: 2 }), Verb::Keep), [2]);
+    // The same of a renewal.
+    claim.step(Event::Renew { now: at(5) });
+    assert_eq!(claim.step(Event::Back { member: 2 }), []);
+    claim.says(at(6), 2, Verb::Keep, Said::Not);
+    claim.says(at(6), 0, Verb::Keep, yes());
+    let renewed = claim.says(at(6), 1, Verb::Keep, yes());
+    assert_eq!(sent(&renewed, Verb::Keep), [2]);
+    assert_eq!(sent(&claim.says(at(7), 2, Verb::Keep, Said::Nothing), Verb::Take), [2]);
+}
+
+#[test]
 fn r10_words_that_name_nobody_are_said_of_all_but_split_votes() {
     let young = Said::Yes { counts: false, number: PROPOSED };
     for names_giver in [true, false] {
