@@ -13,7 +13,7 @@ elseif ours or its_turn then
   stand(KEYS[2], KEYS[3], claim, ARGV[3], now)
 end
 if ours then redis.call('DEL', KEYS[1]) end
-local free, waits = ours or its_turn and not held, 0
+local free, waits = ours or its_turn and redis.call('EXISTS', KEYS[1]) == 0, 0
 if free and ARGV[5] then
   cede(KEYS[2], KEYS[3], KEYS[4], ARGV[4], now, ARGV[5], ARGV[6])
 elseif free and ARGV[4] then

@@ -13,7 +13,8 @@ if alone then
   if ARGV[8] == '1' then
     local turn = redis.call('GET', KEYS[7])
     if not turn or turn == READERS_WAIT then
-      redis.call('SET', KEYS[7], READERS_WAIT, 'PX', 15000)
+      -- It asks every 5 s at least.
+      redis.call('SET', KEYS[7], READERS_WAIT, 'PX', 6000)
     end
   end
   return {'B', stamp, exact(last), exact(rest(KEYS[1], alone)), alone.text}

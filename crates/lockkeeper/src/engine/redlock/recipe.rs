@@ -404,10 +404,12 @@ impl Recipe {
         self.ceded(Outcome::Refused { by, keeps, rest: None }, to, out);
     }
 
-    /// The first of those that contend and live: a holder contends no more.
+    /// The first of those that contend and live, and come before: a holder contends no more, and
+    /// two that gave way to each other would do so again. Who tries gives way to anybody.
     fn first_that_contends(&self) -> Option<Rank> {
         let lives = |o: &Other| !o.granted && o.age <= self.rules.living(*o);
-        self.others().filter(lives).map(|other| other.rank).min()
+        let first = self.others().filter(lives).map(|other| other.rank).min();
+        first.filter(|first| self.tries || *first < self.rank())
     }
 
     /// Refused by several that contend. What it got is for the first of those that live: others

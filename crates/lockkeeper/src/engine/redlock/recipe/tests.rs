@@ -412,6 +412,21 @@ fn r10_words_that_name_nobody_are_said_of_all_but_split_votes() {
 }
 
 #[test]
+fn r10_of_two_that_split_what_is_free_beside_a_hold_the_later_one_gives_way() {
+    let rank = Rank { first: PROPOSED, claim: ClaimId(9) };
+    let (age, rest, ttl) = (Duration::ZERO, 10 * SECOND, 10 * SECOND);
+    let hold = Said::Other(Other { rank, granted: true, age, rest, ttl });
+    let gives = |rival: u128, tries: bool| {
+        let done = Claim::new(5, tries).asked(&[yes(), yes(), other(rival), hold, hold]);
+        assert!(matches!(outcome(&done), Some(Outcome::Refused { keeps: false, .. })), "{done:?}");
+        (sent(&done, cede(rival)), sent(&done, Verb::Undo))
+    };
+    assert_eq!(gives(40, false), (vec![0, 1], vec![]), "it comes before");
+    assert_eq!(gives(60, false), (vec![], vec![0, 1]), "that one gives way");
+    assert_eq!(gives(60, true), (vec![0, 1], vec![]), "a try is gone");
+}
+
+#[test]
 fn whoever_stands_in_queues_leaves_them_when_it_holds_and_not_when_it_is_refused() {
     // It stays in line where another has the lock, and stands again where it had it itself.
     for third in [10, 20] {
