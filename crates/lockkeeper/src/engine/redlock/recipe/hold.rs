@@ -52,11 +52,10 @@ impl Recipe {
         }
     }
 
-    /// A minority that lost the record of a hold gets it again: what comes late is sent once more.
+    /// A minority that lost the record of a hold gets it again.
     pub(super) fn restore(&mut self, member: usize, number: u64, out: &mut Vec<Action>) {
         self.ours_before.remove(member);
         self.ours.insert(member);
-        self.lacks.insert(member);
         out.push(Action::Send { member, verb: Verb::Take, round: self.round, number });
     }
 
