@@ -14,7 +14,7 @@ impl Plan {
     }
 
     /// Holds of this length, for so long.
-    fn holds(self, hold: u64, lasts: u64) -> Self {
+    pub(super) fn holds(self, hold: u64, lasts: u64) -> Self {
         Self { hold: ms(hold), lasts: ms(lasts), ..self }
     }
 
@@ -31,13 +31,13 @@ impl Plan {
         self
     }
 
-    fn ttl(mut self, ttl: u64) -> Self {
+    pub(super) fn ttl(mut self, ttl: u64) -> Self {
         (self.ttl, self.promise.lease) = (ms(ttl), ms(ttl));
         self
     }
 
     /// Some messages take ninety milliseconds.
-    fn slow(mut self) -> Self {
+    pub(super) fn slow(mut self) -> Self {
         self.promise.idle = ms(500);
         self.promise.passed *= 2;
         Self { weather: Weather::SLOW, ..self }
@@ -51,7 +51,7 @@ impl Plan {
     }
 
     /// Two members go away, and stay away.
-    fn bare(mut self) -> Self {
+    pub(super) fn bare(mut self) -> Self {
         // A majority is all that are left.
         self.promise.idle *= 2;
         self.faults.extend([(ms(1_010), Fault::Away(3)), (ms(1_020), Fault::Away(4))]);
