@@ -78,7 +78,7 @@ impl RedisOptions {
     /// The scripts that give locks of the layout back, on one server.
     pub(in crate::engine) fn releases(&self) -> &'static [Which] {
         match self.layout {
-            Layout::Native => &[Which::Release, Which::Withdraw],
+            Layout::Native => &[Which::Release, Which::Withdraw, Which::Many],
             Layout::Plain => &[Which::PlainRelease],
             Layout::Redisson => &[
                 Which::HashRelease,

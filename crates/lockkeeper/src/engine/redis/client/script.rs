@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use super::resp::Command;
-use super::texts::Texts;
+use super::resp::{Command, begin};
+use super::texts::{Texts, push_bulk, push_number};
 
 /// A Lua script and its name on the server.
 pub(in crate::engine) struct Script {
@@ -40,6 +40,7 @@ pub(in crate::engine) enum Which {
     Latch,
     Clear,
     Watch,
+    Many,
     Beside,
     PlainAcquire,
     PlainRelease,
@@ -136,6 +137,13 @@ impl Call {
     /// The command that names the script.
     pub(in crate::engine) fn by_name(&self) -> Command {
         self.command("EVALSHA", &self.script.get().sha)
+    }
+
+    /// The same, appended to what goes to the socket.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        head(self.script, true, (self.keys.len(), self.arguments.len()), out);
+        out.extend_from_slice(self.keys.body());
+        out.extend_from_slice(self.arguments.body());
     }
 
     /// The command that brings the script along.
@@ -301,6 +309,7 @@ scripts! {
     Latch = "native/latch";
     Clear = "native/clear";
     Watch = "native/watch";
+    Many = "native/many";
     Beside = "foreign/beside";
     PlainAcquire = "foreign/now" "plain/acquire";
     PlainRelease = "plain/release";
@@ -359,6 +368,25 @@ scripts! {
     QuorumFairGive =
         "../redlock/plain/value" "../redlock/redisson/owner" "redisson/time" "redisson/fair_line"
         "../redlock/redisson/fair_give";
+}
+
+/// Begins a call of a script with so many keys and arguments, by its name or with its text.
+pub(super) fn head(
+    script: Which,
+    by_name: bool,
+    (keys, arguments): (usize, usize),
+    out: &mut Vec<u8>,
+) {
+    let script = script.get();
+    begin(3 + keys + arguments, out);
+    if by_name {
+        push_bulk(out, &["EVALSHA"]);
+        push_bulk(out, &[&script.sha]);
+    } else {
+        push_bulk(out, &["EVAL"]);
+        push_bulk(out, &[&script.text]);
+    }
+    push_number(out, keys as u64);
 }
 
 impl Script {

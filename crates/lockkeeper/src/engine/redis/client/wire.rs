@@ -16,7 +16,7 @@ use super::super::describe::Facts;
 use super::super::errors;
 use super::super::options::{Address, RedisOptions};
 use super::gate::Gate;
-use super::pipe::{Broken, OnPush, Outcome, Pipe};
+use super::pipe::{Broken, OnPush, Outcome, Pipe, Together};
 use super::resp::{Command, Value};
 use super::script::Which;
 use super::stream::{self, Dialled};
@@ -263,6 +263,11 @@ impl Link {
             if state.closed {
                 // Closed while it connected: nobody would end it any more.
                 return Err(errors::unreachable(&self.options.address, "the engine was closed"));
+            }
+            // On a node of a cluster names are in different slots.
+            if state.releases.contains(&Which::Many) && !facts.in_cluster() {
+                let known = known.contains(&Which::Many);
+                pipe.travel(if known { Together::Known } else { Together::Anew });
             }
             state.facts = Some(facts);
             state.known = known;

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::super::node::Node;
-use super::super::pipe::{Broken, Outcome};
+use super::super::pipe::{Broken, Outcome, Short};
 use super::super::resp::{Command, Value};
 use super::super::script::{Call, Which};
 use super::Link;
@@ -74,6 +74,23 @@ impl Link {
         let answers = pipe.send_now(&commands);
         drop(behind);
         Started::sent(before, answers)
+    }
+
+    /// Sends a script on a short way, perhaps in company; `None`: it is none, or goes by itself for
+    /// another reason. A release is with the kernel when this returns, as far as the socket takes
+    /// it, but for one in a crowd.
+    pub(in crate::engine) fn start_short(&self, call: &Call) -> Option<Started> {
+        let short = Short::of(call)?;
+        let before = self.clock.now();
+        let state = self.lock();
+        let by_itself = match short {
+            Short::Take => self.gate.is_some(),
+            // It brings its script along.
+            Short::Give => !state.known.contains(&call.script),
+        };
+        let pipe = state.pipe.clone().filter(|_| !by_itself && self.born == fork_generation())?;
+        drop(state);
+        Some(Started::sent(before, vec![pipe.send_short(short, call)]))
     }
 
     /// Runs a command to its answer. What was not sent is sent again once there is a connection,

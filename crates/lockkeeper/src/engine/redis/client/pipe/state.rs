@@ -1,0 +1,354 @@
+//! What is to be written, and who waits for an answer.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::super::resp::{Command, Value};
+use super::super::script::Call;
+use super::group::{Group, Short};
+use super::{Broken, CHUNK, DIRECT_BELOW, Haste, Outcome};
+use crate::engine::at_exit::AtRisk;
+use crate::engine::stream::Writer;
+
+/// A connection, but for what is read of it.
+pub(super) struct State {
+    /// What callers may write to directly, until the connection has ended.
+    pub(super) writer: Option<Writer>,
+    /// Commands that are not written yet.
+    pub(super) out: Vec<u8>,
+    /// Behind them, those that may become one.
+    open: Group,
+    pub(super) together: Together,
+    /// Bytes ever handed in, and how many of them were written.
+    queued: u64,
+    pub(super) written: u64,
+    /// The last release, while the end of the process could lose it.
+    pub(super) at_risk: Option<Released>,
+    pub(super) waiting: VecDeque<Waiting>,
+    /// How many replies that is.
+    pub(super) outstanding: usize,
+    /// How many releases there are in groups that are not answered yet.
+    giving: usize,
+    /// How many were sent once more.
+    copies: u64,
+    pub(super) driver: Option<Waker>,
+    /// The socket took less than it was given last; the driver writes the rest.
+    pub(super) full: bool,
+    /// The driver leaves what comes to callers.
+    pub(super) left: bool,
+    /// The driver's timer is set for long, because nothing was sent for a while.
+    pub(super) dozing: bool,
+    pub(super) sent_since_tick: bool,
+    /// When the last reply came.
+    pub(super) answered: Instant,
+    pub(super) ended: Option<String>,
+}
+
+/// Whether names travel together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Together {
+    Never,
+    /// The first brings the script along.
+    Anew,
+    Known,
+}
+
+pub(super) struct Waiting {
+    pub(super) starts_at: u64,
+    pub(super) since: Instant,
+    pub(super) reply: Reply,
+}
+
+/// Who gets a reply.
+pub(super) enum Reply {
+    Nobody,
+    One(oneshot::Sender<Outcome>),
+    /// Whoever asked for this release first, should that have done nothing.
+    Copy(u64),
+    All(Group),
+}
+
+impl Reply {
+    pub(super) fn count(&self) -> usize {
+        if let Self::All(group) = self { group.len() } else { 1 }
+    }
+
+    /// There is no answer.
+    pub(super) fn broken(self, why: Broken) {
+        match self {
+            // Whoever asked may have left.
+            Self::One(reply) => _ = reply.send(Err(why)),
+            Self::All(group) => group.broken(&why),
+            Self::Nobody | Self::Copy(_) => {}
+        }
+    }
+}
+
+/// The last releases, and where they begin.
+pub(super) struct Released {
+    from: u64,
+    counted: AtRisk,
+}
+
+impl State {
+    pub(super) fn new(writer: Writer) -> Self {
+        Self {
+            writer: Some(writer),
+            out: Vec::with_capacity(4096),
+            open: Group::default(),
+            together: Together::Never,
+            queued: 0,
+            written: 0,
+            at_risk: None,
+            waiting: VecDeque::with_capacity(64),
+            outstanding: 0,
+            giving: 0,
+            copies: 0,
+            driver: None,
+            full: false,
+            left: false,
+            dozing: false,
+            sent_since_tick: false,
+            answered: Instant::now(),
+            ended: None,
+        }
+    }
+
+    /// A caller writes for itself, because little or nothing is before it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.outstanding < DIRECT_BELOW && !self.has_more()
+    }
+
+    /// There is something to write.
+    pub(super) fn has_more(&self) -> bool {
+        !self.out.is_empty() || !self.open.is_empty()
+    }
+
+    fn push(&mut self, since: Instant, reply: Reply, encode: impl FnOnce(&mut Vec<u8>)) {
+        let (starts_at, before) = (self.queued, self.out.len());
+        encode(&mut self.out);
+        self.wait(starts_at, before, since, reply);
+    }
+
+    /// Somebody waits for the answer to what was put behind `before` bytes.
+    fn wait(&mut self, starts_at: u64, before: usize, since: Instant, reply: Reply) {
+        self.queued += (self.out.len() - before) as u64;
+        self.outstanding += reply.count();
+        self.waiting.push_back(Waiting { starts_at, since, reply });
+    }
+
+    /// Queues commands behind everything else, and says where they begin.
+    pub(super) fn queue(
+        &mut self,
+        commands: &[Command],
+        mut reply: impl FnMut() -> Option<oneshot::Sender<Outcome>>,
+    ) -> u64 {
+        self.close();
+        let (from, since) = (self.queued, Instant::now());
+        for command in commands {
+            if self.giving > 0 {
+                self.give_first(command, since);
+            }
+            let reply = reply().map_or(Reply::Nobody, Reply::One);
+            self.push(since, reply, |out| command.encode(out));
+        }
+        from
+    }
+
+    /// Queues a request on a short way, in company where others are before it, and says where that
+    /// begins.
+    pub(super) fn queue_short(
+        &mut self,
+        short: Short,
+        call: &Call,
+        reply: oneshot::Sender<Outcome>,
+    ) -> u64 {
+        let since = Instant::now();
+        if self.together == Together::Never || self.is_idle() {
+            self.close();
+            let from = self.queued;
+            self.push(since, Reply::One(reply), |out| call.encode(out));
+            return from;
+        }
+        if !self.open.admits(short, call) {
+            self.close();
+        }
+        let from = self.queued;
+        self.open.push(short, call, since, reply);
+        if self.open.is_full() {
+            self.close();
+        }
+        from
+    }
+
+    /// What gathered becomes one command. Nothing joins it any more.
+    pub(super) fn close(&mut self) {
+        let Some(since) = self.open.since() else { return };
+        let mut group = std::mem::take(&mut self.open);
+        let (starts_at, before) = (self.queued, self.out.len());
+        let reply = match group.encode_alone(&mut self.out) {
+            Some(alone) => Reply::One(alone),
+            None => {
+                group.encode(self.together != Together::Anew, &mut self.out);
+                if self.together == Together::Anew {
+                    self.together = Together::Known;
+                }
+                self.giving += group.gives();
+                Reply::All(group)
+            }
+        };
+        self.wait(starts_at, before, since, reply);
+    }
+
+    /// A command that may be about a name whose release is on its way in a group: should that have
+    /// done nothing, because something was in its way, this one must not come before it. So the
+    /// release is sent once more, which does nothing if it was done. A request on the short way
+    /// needs no such care: it is refused, and asks again behind the release.
+    fn give_first(&mut self, command: &Command, since: Instant) {
+        let (mut copies, number) = (Vec::new(), &mut self.copies);
+        for waiting in &mut self.waiting {
+            if let Reply::All(group) = &mut waiting.reply {
+                let next = || {
+                    *number += 1;
+                    *number
+                };
+                copies.extend(group.copies(command, next));
+            }
+        }
+        for (copy, message) in copies {
+            self.push(since, Reply::Copy(copy), |out| out.extend_from_slice(&message));
+        }
+    }
+
+    /// The first that waits, now that its answer is there.
+    pub(super) fn answered(&mut self, value: &Value) -> Option<Reply> {
+        self.answered = Instant::now();
+        let Waiting { mut reply, .. } = self.waiting.pop_front()?;
+        self.outstanding -= reply.count();
+        if let Reply::All(group) = &mut reply {
+            self.giving -= group.gives();
+            self.learn(value);
+            self.ask_again(group, value);
+        }
+        self.look_at_risk();
+        Some(reply)
+    }
+
+    /// What an answer to a group says of the next.
+    fn learn(&mut self, value: &Value) {
+        if let Value::Error(text) = value {
+            // What else refuses many may be about one of them: all go by themselves from now on.
+            let lacks = text.starts_with("NOSCRIPT");
+            self.together = if lacks { Together::Anew } else { Together::Never };
+        }
+    }
+
+    /// What was not done in company is asked by itself.
+    fn ask_again(&mut self, group: &mut Group, value: &Value) {
+        let (mut from, since) = (None, self.answered);
+        for again in group.again(value) {
+            if let Some(why) = &self.ended {
+                // Nothing was done.
+                _ = again.reply.send(Err(Broken::NotSent(why.as_str().into())));
+                continue;
+            }
+            self.close();
+            if again.short == Short::Give {
+                from.get_or_insert(self.queued);
+            }
+            let copied = again.copy.and_then(|copy| {
+                let is = |w: &&mut Waiting| matches!(w.reply, Reply::Copy(at) if at == copy);
+                self.waiting.iter_mut().find(is)
+            });
+            match copied {
+                Some(waiting) => waiting.reply = Reply::One(again.reply),
+                None => self.push(since, Reply::One(again.reply), |out| {
+                    out.extend_from_slice(&again.message);
+                }),
+            }
+        }
+        if from.is_some() || self.out.len() >= CHUNK && !self.full {
+            self.write_directly();
+        }
+        if let Some(from) = from {
+            self.released(from);
+        }
+        self.sent_since_tick = true;
+    }
+
+    /// Writes what is to be written now; the driver is to be called for the rest.
+    pub(super) fn write_some(&mut self, idle: bool, haste: Haste) -> Option<Waker> {
+        let much = self.out.len() + self.open.bytes() >= CHUNK && !self.full;
+        if idle || haste == Haste::Now || much {
+            self.write_directly();
+        }
+        self.sent_since_tick = true;
+        self.driver_if_needed()
+    }
+
+    /// Who writes what is left, where something is.
+    pub(super) fn driver_if_needed(&mut self) -> Option<Waker> {
+        let dozing = std::mem::take(&mut self.dozing);
+        if dozing || self.full || self.has_more() { self.driver.take() } else { None }
+    }
+
+    /// Writes what the socket takes at once; errors are left for the driver to find.
+    fn write_directly(&mut self) {
+        self.close();
+        let Some(writer) = &self.writer else { return };
+        let length = writer.try_write(&self.out).unwrap_or(0);
+        self.full = length < self.out.len() || writer.keeps_back();
+        self.out.drain(..length);
+        self.written += length as u64;
+    }
+
+    /// What was queued from there on gives something back.
+    pub(super) fn released(&mut self, from: u64) {
+        if self.ended.is_some() {
+            return;
+        }
+        let counted = self.at_risk.take().map(|earlier| earlier.counted);
+        if self.is_at_risk(from) {
+            let counted = counted.unwrap_or_else(AtRisk::begin);
+            self.at_risk = Some(Released { from, counted });
+        }
+    }
+
+    /// Whether the end of the process could lose what was queued from there on: not all is with the
+    /// kernel, or the server has something before it to answer.
+    fn is_at_risk(&self, from: u64) -> bool {
+        self.full
+            || self.written <= from
+            || self.waiting.front().is_some_and(|oldest| oldest.starts_at < from)
+    }
+
+    /// Something was written, or answered.
+    pub(super) fn look_at_risk(&mut self) {
+        if self.at_risk.as_ref().is_some_and(|last| !self.is_at_risk(last.from)) {
+            self.at_risk = None;
+        }
+    }
+
+    /// All that was written is with the kernel.
+    pub(super) fn is_flushed(&mut self) {
+        self.full = !self.out.is_empty();
+        self.look_at_risk();
+    }
+
+    /// Takes everybody who waits, each with whether it was sent.
+    pub(super) fn end(&mut self, why: &str) -> Vec<(Reply, bool)> {
+        self.ended.get_or_insert_with(|| why.to_owned());
+        self.writer = None;
+        self.out = Vec::new();
+        self.at_risk = None;
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let mut all: Vec<_> =
+            waiting.map(|waiting| (waiting.reply, waiting.starts_at < self.written)).collect();
+        all.push((Reply::All(std::mem::take(&mut self.open)), false));
+        (self.outstanding, self.giving) = (0, 0);
+        all
+    }
+}
