@@ -4,11 +4,20 @@
 //! A command that finds the connection all but idle is written by its caller, without a task
 //! switch. While more replies are outstanding, commands gather in a buffer. It is written in one go
 //! by whoever fills a chunk, and what is left by the driver task: many tasks share a few system
-//! calls. A release is always written by its caller, with all that gathered before it: the process
-//! may end before the driver runs.
+//! calls. What is on a short way gathers as requests, which leave as one call for many names
+//! (`group`). A release is written by its caller, with all that gathered before it: the process may
+//! end before the driver runs. In a crowd it gathers as well: the server has others to answer
+//! first, so the end of the process waits for it in any case (`engine/at_exit.rs`).
 //!
 //! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there
 //! first. In a crowd the driver leaves them to callers for a few milliseconds.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `state` | what is to be written, and who waits for an answer |
+//! | `group` | requests that leave in one call |
+//! | `input` | reading, whoever reads |
+//! | `driver` | the task that keeps the connection going |
 
 mod driver;
 mod group;
@@ -26,9 +35,9 @@ use super::resp::{Command, Value};
 use super::script::Call;
 use super::why::Why;
 use crate::engine::Inlet;
-use crate::engine::stream::{Lent, Stream};
 #[cfg(test)]
 use crate::engine::stream::Writer;
+use crate::engine::stream::{Lent, Stream};
 use driver::Driver;
 pub(in crate::engine) use group::Short;
 use input::Input;

@@ -408,6 +408,11 @@ impl Script {
         &self.sha
     }
 
+    #[cfg(test)]
+    pub(in crate::engine) fn text(&self) -> &str {
+        &self.text
+    }
+
     fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
         let sha = sha1(text.as_bytes());

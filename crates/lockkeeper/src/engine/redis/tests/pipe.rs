@@ -16,13 +16,13 @@ use crate::engine::Took;
 use crate::engine::stream::Stream;
 
 /// A connection whose driver runs on a thread of its own, as the keeper's does.
-struct Ours {
-    pipe: Pipe,
+pub(super) struct Ours {
+    pub(super) pipe: Pipe,
     runtime: tokio::runtime::Handle,
     thread: JoinHandle<String>,
 }
 
-fn connected(reply_within: Duration, on_push: OnPush) -> (Ours, UnixStream) {
+pub(super) fn connected(reply_within: Duration, on_push: OnPush) -> (Ours, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -41,7 +41,7 @@ fn connected(reply_within: Duration, on_push: OnPush) -> (Ours, UnixStream) {
 }
 
 impl Ours {
-    fn send(&self, count: usize) -> Vec<oneshot::Receiver<Outcome>> {
+    pub(super) fn send(&self, count: usize) -> Vec<oneshot::Receiver<Outcome>> {
         self.pipe.send(&vec![Command::new(["PING"]); count])
     }
 
@@ -52,17 +52,17 @@ impl Ours {
         told.recv_timeout(PATIENCE).is_ok()
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.pipe.close("the test is over");
         assert_eq!(self.thread.join().unwrap(), "the test is over");
     }
 }
 
-fn answer(receiver: oneshot::Receiver<Outcome>) -> Value {
+pub(super) fn answer(receiver: oneshot::Receiver<Outcome>) -> Value {
     receiver.blocking_recv().unwrap().unwrap().1
 }
 
-fn no_push() -> OnPush {
+pub(super) fn no_push() -> OnPush {
     Arc::new(|_, _| {})
 }
 
@@ -131,7 +131,7 @@ fn a_caller_that_is_held_up_while_it_reads_does_not_hold_up_the_keepers_thread()
 
 impl Ours {
     /// Keeps the driver's thread busy until the sender is gone.
-    fn busy(&self) -> Sender<()> {
+    pub(super) fn busy(&self) -> Sender<()> {
         let (busy, until) = channel::<()>();
         let (there, on_it) = channel();
         self.runtime.spawn(async move {

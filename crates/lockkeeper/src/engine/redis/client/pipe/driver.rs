@@ -34,12 +34,7 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    pub(super) fn new(
-        pipe: Pipe,
-        reader: Reader,
-        writer: Writer,
-        reply_within: Duration,
-    ) -> Self {
+    pub(super) fn new(pipe: Pipe, reader: Reader, writer: Writer, reply_within: Duration) -> Self {
         let timer = Box::pin(tokio::time::sleep(reply_within / 4));
         Self { pipe, reader, writer, reply_within, timer, left: None, read_before: 0 }
     }

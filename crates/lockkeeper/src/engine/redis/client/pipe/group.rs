@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Broken, Outcome};
+use crate::engine::redis::client::texts::{length_of_first, push_number};
 use crate::engine::redis::resp::{Command, Value};
 use crate::engine::redis::script::{Call, Which, head};
-use crate::engine::redis::client::texts::{length_of_first, push_number};
 
 /// How many names travel together: the server does nothing else meanwhile.
 const NAMES_MAX: usize = 32;
@@ -113,10 +113,6 @@ impl Group {
 
     pub(super) fn is_full(&self) -> bool {
         self.asked.len() >= NAMES_MAX || self.bytes.len() >= BYTES_MAX
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.len()
     }
 
     pub(super) fn gives(&self) -> usize {

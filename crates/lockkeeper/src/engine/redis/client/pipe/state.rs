@@ -281,7 +281,8 @@ impl State {
 
     /// Writes what is to be written now; the driver is to be called for the rest.
     pub(super) fn write_some(&mut self, idle: bool, haste: Haste) -> Option<Waker> {
-        let much = self.out.len() + self.open.bytes() >= CHUNK && !self.full;
+        // A group that may grow is left to the driver, which was called by its first.
+        let much = self.out.len() >= CHUNK && !self.full;
         if idle || haste == Haste::Now || much {
             self.write_directly();
         }
