@@ -50,12 +50,6 @@ pub(in crate::engine) enum Lane {
     Many(Arc<Nodes>),
 }
 
-/// Sends what is one script on a short way: names travel together.
-fn in_company(link: &Link, calls: &[&Call]) -> Option<Started> {
-    let [call] = calls else { return None };
-    link.start_short(call)
-}
-
 /// Which node a command is for.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is one server"))]
@@ -70,9 +64,14 @@ impl Lane {
     /// Sends scripts, as one message to each node; the readings of the clock are from before.
     pub(in crate::engine) fn start(&self, calls: &[&Call]) -> Started {
         match self {
-            Self::One(link) => in_company(link, calls).unwrap_or_else(|| {
+            Self::One(link) => {
+                if let [call] = calls
+                    && let Some(started) = link.start_take(call)
+                {
+                    return started;
+                }
                 link.start(&calls.iter().map(|call| call.by_name()).collect::<Vec<_>>())
-            }),
+            }
             #[cfg(feature = "cluster")]
             Self::Many(nodes) => nodes.start_calls(calls),
         }
@@ -81,8 +80,7 @@ impl Lane {
     /// The same for releases: what sockets take is with the kernel when this returns.
     pub(in crate::engine) fn start_releases(&self, calls: &[&Call]) -> Started {
         match self {
-            Self::One(link) => in_company(link, calls)
-                .unwrap_or_else(|| link.start_releases(calls.iter().copied())),
+            Self::One(link) => link.start_releases(calls.iter().copied()),
             #[cfg(feature = "cluster")]
             Self::Many(nodes) => nodes.start_releases(calls),
         }

@@ -4,10 +4,9 @@
 //! A command that finds the connection all but idle is written by its caller, without a task
 //! switch. While more replies are outstanding, commands gather in a buffer. It is written in one go
 //! by whoever fills a chunk, and what is left by the driver task: many tasks share a few system
-//! calls. What is on a short way gathers as requests, which leave as one call for many names
-//! (`group`). A release is written by its caller, with all that gathered before it: the process may
-//! end before the driver runs. In a crowd it gathers as well: the server has others to answer
-//! first, so the end of the process waits for it in any case (`engine/at_exit.rs`).
+//! calls. Requests for free locks gather as such, and leave as one call for many names (`group`). A
+//! release is written by its caller: the process may end before the driver runs. What gathered
+//! before it goes with it; in a crowd it passes by what gathers, which may become more.
 //!
 //! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there
 //! first. In a crowd the driver leaves them to callers for a few milliseconds.
@@ -39,7 +38,6 @@ use crate::engine::Inlet;
 use crate::engine::stream::Writer;
 use crate::engine::stream::{Lent, Stream};
 use driver::Driver;
-pub(in crate::engine) use group::Short;
 use input::Input;
 use state::State;
 pub(in crate::engine) use state::Together;
@@ -170,7 +168,7 @@ impl Pipe {
             return;
         }
         let idle = state.is_idle();
-        let from = state.queue(commands, reply);
+        let from = state.queue(commands, haste, reply);
         let driver = state.write_some(idle, haste);
         if haste == Haste::Now {
             state.released(from);
@@ -181,18 +179,13 @@ impl Pipe {
         }
     }
 
-    /// From now on what is on a short way may travel in company.
+    /// From now on requests for free locks may travel in company.
     pub(in crate::engine) fn travel(&self, together: Together) {
         self.lock().together = together;
     }
 
-    /// Sends a request on a short way; it waits for no company. A release is written by its caller,
-    /// but for one in a crowd: there the end of the process waits for it in any case.
-    pub(in crate::engine) fn send_short(
-        &self,
-        short: Short,
-        call: &Call,
-    ) -> oneshot::Receiver<Outcome> {
+    /// Sends a request for a free lock, perhaps in company, and waits for none.
+    pub(in crate::engine) fn send_take(&self, call: &Call) -> oneshot::Receiver<Outcome> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.lock();
         if let Some(why) = &state.ended {
@@ -200,13 +193,8 @@ impl Pipe {
             return receiver;
         }
         let idle = state.is_idle();
-        let crowd = state.together != Together::Never && state.outstanding >= CROWD;
-        let now = short == Short::Give && !crowd;
-        let from = state.queue_short(short, call, sender);
-        let driver = state.write_some(idle, if now { Haste::Now } else { Haste::Shared });
-        if short == Short::Give {
-            state.released(from);
-        }
+        state.queue_take(call, sender);
+        let driver = state.write_some(idle, Haste::Shared);
         drop(state);
         if let Some(driver) = driver {
             driver.wake();

@@ -175,16 +175,7 @@ impl Input {
             }
             value => value,
         };
-        let (reply, driver) = {
-            let mut state = shared.lock();
-            let reply = state.answered(&value);
-            // A part of a group may have been sent by itself just now.
-            let again = matches!(reply, Some(Reply::All(_)));
-            (reply, if again { state.driver_if_needed() } else { None })
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
+        let reply = shared.lock().answered(&value);
         match reply {
             Some(Reply::One(reply)) => {
                 // Whoever asked may have left.
@@ -195,7 +186,7 @@ impl Input {
                 group.tell(self.read, &value);
                 Ok(())
             }
-            Some(Reply::Nobody | Reply::Copy(_)) => Ok(()),
+            Some(Reply::Nobody) => Ok(()),
             // A server that is full, or protected, says so before it was asked.
             None => Err(match value {
                 Value::Error(text) => format!("the server refused the connection: {text}"),

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::super::resp::{Command, Value};
 use super::super::script::Call;
-use super::group::{Group, Short};
-use super::{Broken, CHUNK, DIRECT_BELOW, Haste, Outcome};
+use super::group::Group;
+use super::{Broken, CHUNK, CROWD, DIRECT_BELOW, Haste, Outcome};
 use crate::engine::at_exit::AtRisk;
 use crate::engine::stream::Writer;
 
@@ -19,8 +19,9 @@ pub(super) struct State {
     pub(super) writer: Option<Writer>,
     /// Commands that are not written yet.
     pub(super) out: Vec<u8>,
-    /// Behind them, those that may become one.
+    /// Behind them, those that may become one, and since when they gather.
     open: Group,
+    since: Instant,
     pub(super) together: Together,
     /// Bytes ever handed in, and how many of them were written.
     queued: u64,
@@ -30,10 +31,6 @@ pub(super) struct State {
     pub(super) waiting: VecDeque<Waiting>,
     /// How many replies that is.
     pub(super) outstanding: usize,
-    /// How many releases there are in groups that are not answered yet.
-    giving: usize,
-    /// How many were sent once more.
-    copies: u64,
     pub(super) driver: Option<Waker>,
     /// The socket took less than it was given last; the driver writes the rest.
     pub(super) full: bool,
@@ -66,8 +63,6 @@ pub(super) struct Waiting {
 pub(super) enum Reply {
     Nobody,
     One(oneshot::Sender<Outcome>),
-    /// Whoever asked for this release first, should that have done nothing.
-    Copy(u64),
     All(Group),
 }
 
@@ -82,7 +77,7 @@ impl Reply {
             // Whoever asked may have left.
             Self::One(reply) => _ = reply.send(Err(why)),
             Self::All(group) => group.broken(&why),
-            Self::Nobody | Self::Copy(_) => {}
+            Self::Nobody => {}
         }
     }
 }
@@ -99,14 +94,13 @@ impl State {
             writer: Some(writer),
             out: Vec::with_capacity(4096),
             open: Group::default(),
+            since: Instant::now(),
             together: Together::Never,
             queued: 0,
             written: 0,
             at_risk: None,
             waiting: VecDeque::with_capacity(64),
             outstanding: 0,
-            giving: 0,
-            copies: 0,
             driver: None,
             full: false,
             left: false,
@@ -140,165 +134,103 @@ impl State {
         self.waiting.push_back(Waiting { starts_at, since, reply });
     }
 
-    /// Queues commands behind everything else, and says where they begin.
+    /// Queues commands behind everything else, and says where they begin. In a crowd a release does
+    /// not end what gathers: only what asks for the same lock is to stay before it.
     pub(super) fn queue(
         &mut self,
         commands: &[Command],
+        haste: Haste,
         mut reply: impl FnMut() -> Option<oneshot::Sender<Outcome>>,
     ) -> u64 {
-        self.close();
+        let passes = haste == Haste::Now && self.outstanding >= CROWD;
+        if !passes || commands.iter().any(|command| self.asks_for_the_same(command)) {
+            self.close();
+        }
         let (from, since) = (self.queued, Instant::now());
         for command in commands {
-            if self.giving > 0 {
-                self.give_first(command, since);
-            }
             let reply = reply().map_or(Reply::Nobody, Reply::One);
             self.push(since, reply, |out| command.encode(out));
         }
         from
     }
 
-    /// Queues a request on a short way, in company where others are before it, and says where that
-    /// begins.
-    pub(super) fn queue_short(
-        &mut self,
-        short: Short,
-        call: &Call,
-        reply: oneshot::Sender<Outcome>,
-    ) -> u64 {
+    /// Whether a request for the lock that a script is about gathers.
+    fn asks_for_the_same(&self, command: &Command) -> bool {
+        // Its first key is the record.
+        command.texts().nth(3).is_some_and(|record| self.open.asks_for(record))
+    }
+
+    /// Queues a request for a free lock, in company where others are before it.
+    pub(super) fn queue_take(&mut self, call: &Call, reply: oneshot::Sender<Outcome>) {
         let since = Instant::now();
         if self.together == Together::Never || self.is_idle() {
             self.close();
-            let from = self.queued;
             self.push(since, Reply::One(reply), |out| call.encode(out));
-            return from;
+            return;
         }
-        if !self.open.admits(short, call) {
-            self.close();
+        if self.open.is_empty() {
+            self.since = since;
         }
-        let from = self.queued;
-        self.open.push(short, call, since, reply);
+        self.open.push(call, reply);
         if self.open.is_full() {
             self.close();
         }
-        from
     }
 
     /// What gathered becomes one command. Nothing joins it any more.
     pub(super) fn close(&mut self) {
-        let Some(since) = self.open.since() else { return };
         let mut group = std::mem::take(&mut self.open);
-        let (starts_at, before) = (self.queued, self.out.len());
-        let reply = match group.encode_alone(&mut self.out) {
-            Some(alone) => Reply::One(alone),
-            None => {
-                group.encode(self.together != Together::Anew, &mut self.out);
-                if self.together == Together::Anew {
-                    self.together = Together::Known;
+        // The server may have refused the one before, and then each goes by itself.
+        if group.len() < 2 || self.together == Together::Never {
+            for at in 0..group.len() {
+                let (starts_at, before) = (self.queued, self.out.len());
+                if let Some(reply) = group.encode_one(at, &mut self.out) {
+                    self.wait(starts_at, before, self.since, Reply::One(reply));
                 }
-                self.giving += group.gives();
-                Reply::All(group)
             }
-        };
-        self.wait(starts_at, before, since, reply);
-    }
-
-    /// A command that may be about a name whose release is on its way in a group: should that have
-    /// done nothing, because something was in its way, this one must not come before it. So the
-    /// release is sent once more, which does nothing if it was done. A request on the short way
-    /// needs no such care: it is refused, and asks again behind the release.
-    fn give_first(&mut self, command: &Command, since: Instant) {
-        let (mut copies, number) = (Vec::new(), &mut self.copies);
-        for waiting in &mut self.waiting {
-            if let Reply::All(group) = &mut waiting.reply {
-                let next = || {
-                    *number += 1;
-                    *number
-                };
-                copies.extend(group.copies(command, next));
-            }
+            return;
         }
-        for (copy, message) in copies {
-            self.push(since, Reply::Copy(copy), |out| out.extend_from_slice(&message));
-        }
+        let (starts_at, before) = (self.queued, self.out.len());
+        group.encode(self.together == Together::Known, &mut self.out);
+        self.together = Together::Known;
+        self.wait(starts_at, before, self.since, Reply::All(group));
     }
 
     /// The first that waits, now that its answer is there.
     pub(super) fn answered(&mut self, value: &Value) -> Option<Reply> {
         self.answered = Instant::now();
-        let Waiting { mut reply, .. } = self.waiting.pop_front()?;
+        let Waiting { reply, .. } = self.waiting.pop_front()?;
         self.outstanding -= reply.count();
-        if let Reply::All(group) = &mut reply {
-            self.giving -= group.gives();
-            self.learn(value);
-            self.ask_again(group, value);
+        if let (Reply::All(_), Value::Error(text)) = (&reply, value) {
+            self.learn(text);
         }
         self.look_at_risk();
         Some(reply)
     }
 
-    /// What an answer to a group says of the next.
-    fn learn(&mut self, value: &Value) {
-        if let Value::Error(text) = value {
-            // What else refuses many may be about one of them: all go by themselves from now on.
-            let lacks = text.starts_with("NOSCRIPT");
-            self.together = if lacks { Together::Anew } else { Together::Never };
+    /// What a refusal of a group says of the next.
+    fn learn(&mut self, refusal: &str) {
+        if refusal.starts_with("NOSCRIPT") {
+            self.together = Together::Anew;
+        } else if refusal.starts_with("NOPERM") || refusal.starts_with("ERR") {
+            // The server's user may not, or one name's key is in the way of all.
+            self.together = Together::Never;
         }
-    }
-
-    /// What was not done in company is asked by itself.
-    fn ask_again(&mut self, group: &mut Group, value: &Value) {
-        let (mut from, since) = (None, self.answered);
-        for again in group.again(value) {
-            if let Some(why) = &self.ended {
-                // Nothing was done.
-                _ = again.reply.send(Err(Broken::NotSent(why.as_str().into())));
-                continue;
-            }
-            self.close();
-            if again.short == Short::Give {
-                from.get_or_insert(self.queued);
-            }
-            let copied = again.copy.and_then(|copy| {
-                let is = |w: &&mut Waiting| matches!(w.reply, Reply::Copy(at) if at == copy);
-                self.waiting.iter_mut().find(is)
-            });
-            match copied {
-                Some(waiting) => waiting.reply = Reply::One(again.reply),
-                None => self.push(since, Reply::One(again.reply), |out| {
-                    out.extend_from_slice(&again.message);
-                }),
-            }
-        }
-        if from.is_some() || self.out.len() >= CHUNK && !self.full {
-            self.write_directly();
-        }
-        if let Some(from) = from {
-            self.released(from);
-        }
-        self.sent_since_tick = true;
     }
 
     /// Writes what is to be written now; the driver is to be called for the rest.
     pub(super) fn write_some(&mut self, idle: bool, haste: Haste) -> Option<Waker> {
         // A group that may grow is left to the driver, which was called by its first.
-        let much = self.out.len() >= CHUNK && !self.full;
-        if idle || haste == Haste::Now || much {
+        if idle || haste == Haste::Now || self.out.len() >= CHUNK && !self.full {
             self.write_directly();
         }
         self.sent_since_tick = true;
-        self.driver_if_needed()
-    }
-
-    /// Who writes what is left, where something is.
-    pub(super) fn driver_if_needed(&mut self) -> Option<Waker> {
         let dozing = std::mem::take(&mut self.dozing);
         if dozing || self.full || self.has_more() { self.driver.take() } else { None }
     }
 
     /// Writes what the socket takes at once; errors are left for the driver to find.
     fn write_directly(&mut self) {
-        self.close();
         let Some(writer) = &self.writer else { return };
         let length = writer.try_write(&self.out).unwrap_or(0);
         self.full = length < self.out.len() || writer.keeps_back();
@@ -321,9 +253,7 @@ impl State {
     /// Whether the end of the process could lose what was queued from there on: not all is with the
     /// kernel, or the server has something before it to answer.
     fn is_at_risk(&self, from: u64) -> bool {
-        self.full
-            || self.written <= from
-            || self.waiting.front().is_some_and(|oldest| oldest.starts_at < from)
+        self.full || self.waiting.front().is_some_and(|oldest| oldest.starts_at < from)
     }
 
     /// Something was written, or answered.
@@ -349,7 +279,7 @@ impl State {
         let mut all: Vec<_> =
             waiting.map(|waiting| (waiting.reply, waiting.starts_at < self.written)).collect();
         all.push((Reply::All(std::mem::take(&mut self.open)), false));
-        (self.outstanding, self.giving) = (0, 0);
+        self.outstanding = 0;
         all
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::super::node::Node;
-use super::super::pipe::{Broken, Outcome, Short};
+use super::super::pipe::{Broken, Outcome};
 use super::super::resp::{Command, Value};
 use super::super::script::{Call, Which};
 use super::Link;
@@ -76,21 +76,15 @@ impl Link {
         Started::sent(before, answers)
     }
 
-    /// Sends a script on a short way, perhaps in company; `None`: it is none, or goes by itself for
-    /// another reason. A release is with the kernel when this returns, as far as the socket takes
-    /// it, but for one in a crowd.
-    pub(in crate::engine) fn start_short(&self, call: &Call) -> Option<Started> {
-        let short = Short::of(call)?;
+    /// Sends a request for a free lock, perhaps in company. `None`: it is none, or goes by itself
+    /// for another reason.
+    pub(in crate::engine) fn start_take(&self, call: &Call) -> Option<Started> {
+        if call.script != Which::Take || self.gate.is_some() || self.born != fork_generation() {
+            return None;
+        }
         let before = self.clock.now();
-        let state = self.lock();
-        let by_itself = match short {
-            Short::Take => self.gate.is_some(),
-            // It brings its script along.
-            Short::Give => !state.known.contains(&call.script),
-        };
-        let pipe = state.pipe.clone().filter(|_| !by_itself && self.born == fork_generation())?;
-        drop(state);
-        Some(Started::sent(before, vec![pipe.send_short(short, call)]))
+        let pipe = self.lock().pipe.clone()?;
+        Some(Started::sent(before, vec![pipe.send_take(call)]))
     }
 
     /// Runs a command to its answer. What was not sent is sent again once there is a connection,
