@@ -70,16 +70,19 @@ fn give(record: &str, claim: ClaimId) -> Command {
 struct Crowd {
     ours: Ours,
     theirs: UnixStream,
-    /// What comes before: its answers.
+    /// What came before, and its answers.
+    before: String,
     first: Vec<oneshot::Receiver<Outcome>>,
 }
 
 impl Crowd {
     fn new(together: Together) -> Self {
-        let (ours, theirs) = connected(40 * PATIENCE, no_push());
+        let (ours, mut theirs) = connected(40 * PATIENCE, no_push());
         ours.pipe.travel(together);
         let first = ours.send(CROWD);
-        Self { ours, theirs, first }
+        // From here on the socket is known to take something, also while the driver stands still.
+        let before = read_until(&mut theirs, "PING\r\n", CROWD);
+        Self { ours, theirs, before, first }
     }
 
     fn asks(&self, call: &Call) -> oneshot::Receiver<Outcome> {
@@ -88,7 +91,8 @@ impl Crowd {
 
     /// Until now nothing has reached a server: from here on this one answers.
     fn serve(&self, server: &RedisServer) {
-        let there = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        let mut there = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        there.write_all(self.before.as_bytes()).unwrap();
         let ways: [(Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>); 2] = [
             (Box::new(self.theirs.try_clone().unwrap()), Box::new(there.try_clone().unwrap())),
             (Box::new(there), Box::new(self.theirs.try_clone().unwrap())),
@@ -391,7 +395,7 @@ fn r4_when_the_connection_ends_each_name_of_a_call_is_unknown_and_what_was_not_w
     read_until(&mut crowd.theirs, "n4:line", 1);
     let busy = crowd.ours.busy();
     let gathers = ask(&crowd, 5..8);
-    let Crowd { theirs, ours, first } = crowd;
+    let Crowd { theirs, ours, first, .. } = crowd;
     drop(theirs);
     drop(busy);
     for one in sent {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::super::client::node::Node;
-use super::super::client::texts::Texts;
 use super::super::name::Keys;
 use super::super::recipe::{Read, Recipe, Rules, Verdict};
 use super::super::reply::Reply;
