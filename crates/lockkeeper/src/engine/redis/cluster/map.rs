@@ -91,8 +91,10 @@ impl Map {
         let (until, (sender, mut answers)) = (Instant::now() + within, mpsc::unbounded_channel());
         let begin = |at: &Address| {
             let (sender, mut options) = (sender.clone(), self.options.node.clone());
-            // What of it was late is known in time.
-            options.connect_timeout = until.saturating_duration_since(Instant::now());
+            // In TLS silence is told before the time is over; everything else that is late is so
+            // for all alike.
+            let left = until.saturating_duration_since(Instant::now());
+            options.connect_timeout = left + left / 16;
             let (at, clock, strangers) =
                 (at.clone(), context.clock.clone(), self.strangers.clone());
             let label = format!("lockkeeper:slots:{}", context.who.pid);

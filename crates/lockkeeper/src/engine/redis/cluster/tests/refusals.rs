@@ -135,6 +135,15 @@ fn silence_is_no_reason_to_leave_out_tls_and_says_nothing_of_it_where_nobody_too
 }
 
 #[test]
+fn nodes_that_do_not_answer_in_time_are_named_in_one_sentence_with_the_time_of_the_url() {
+    let silent = [silent(), silent()];
+    let at = silent.each_ref().map(|at| at.local_addr().expect("it is bound").to_string());
+    let error = refused(&format!("redis+cluster://{}?connect_timeout=1s", at.join(",")));
+    let text = error.message();
+    assert!(text.contains("no answer within 1s; the same at "), "{text}");
+}
+
+#[test]
 fn a_node_that_is_in_no_cluster_or_away_or_wants_a_password_says_so() {
     let lonely = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     let error = refused(&format!("redis+cluster://127.0.0.1:{}", lonely.port()));
