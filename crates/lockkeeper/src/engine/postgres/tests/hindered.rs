@@ -36,14 +36,20 @@ fn take_and_free(process: &Process, name: &str) {
     assert!(matches!(process.release(first.id), End::Freed));
 }
 
-#[test]
-fn each_of_several_names_is_told_of_a_transaction_on_one_of_them() {
+/// The names `a` and `b`, and somebody's transaction on the row of `b`.
+fn under_a_transaction() -> (PostgresServer, Process, Db) {
     let server = PostgresServer::start();
     let one = process_with(&server, "request_timeout=4s");
     take_and_free(&one, "a");
     take_and_free(&one, "b");
     let db = Db::of(&server.url());
     db.run("BEGIN; SELECT FROM lockkeeper_locks WHERE name = 'b' FOR UPDATE");
+    (server, one, db)
+}
+
+#[test]
+fn each_of_several_names_is_told_of_a_transaction_on_one_of_them() {
+    let (_server, one, _stands) = under_a_transaction();
     let claims = ["a", "b"].map(|name| claim(&one, name));
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| one.wait(one.engine.attempt_all(&claims)));
@@ -59,12 +65,7 @@ fn each_of_several_names_is_told_of_a_transaction_on_one_of_them() {
 
 #[test]
 fn several_names_that_were_hindered_until_too_late_are_refused_with_that() {
-    let server = PostgresServer::start();
-    let one = process_with(&server, "request_timeout=4s");
-    take_and_free(&one, "a");
-    take_and_free(&one, "b");
-    let db = Db::of(&server.url());
-    db.run("BEGIN; SELECT FROM lockkeeper_locks WHERE name = 'b' FOR UPDATE");
+    let (server, one, _stands) = under_a_transaction();
     // A row is waited for a quarter of the request's time.
     let give_up = Some(one.now().plus(Duration::from_millis(500)));
     let claims = ["a", "b"].map(|name| Claim { give_up, ..claim(&one, name) });

@@ -6,6 +6,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use lockkeeper_testkit::servers::certificates;
+
 use super::super::options::{Address, RedisOptions};
 use super::asker::Asker;
 use super::server::RedisServer;
@@ -399,6 +401,33 @@ pub(in crate::engine) fn deaf() -> (TcpListener, Vec<TcpStream>) {
     let call = || TcpStream::connect_timeout(&at, Duration::from_secs(1)).ok();
     let callers = std::iter::from_fn(call).collect();
     (listener, callers)
+}
+
+/// Silence in TLS is told with the port to give, never with leaving out TLS, and nothing is said of
+/// TLS where nobody took the call. `refused` asks `scheme://HOST:PORT` and what follows, `path` at
+/// first.
+pub(in crate::engine) fn silence_is_no_reason_to_leave_out_tls(
+    scheme: &str,
+    path: &str,
+    says: &str,
+    refused: impl Fn(&str) -> Error,
+) {
+    let home = tempfile::tempdir().expect("a directory");
+    let ca = certificates::make(home.path()).join("ca.pem");
+    let said = |at: &TcpListener| {
+        let at = at.local_addr().expect("it is bound");
+        let options = format!("connect_timeout=1s&tls=true&tls_ca={}", ca.display());
+        refused(&format!("{scheme}://{at}{path}?{options}")).message().to_owned()
+    };
+    let silent = silent();
+    until("it is named, also by a machine that is busy", || {
+        let text = said(&silent);
+        assert!(!text.contains("leave out"), "{text}");
+        text.contains(says)
+    });
+    let (deaf, _callers) = deaf();
+    let text = said(&deaf);
+    assert!(text.contains("cannot be reached") && !text.contains("TLS"), "{text}");
 }
 
 /// Takes every place for clients of a server, for as long as the connections live.

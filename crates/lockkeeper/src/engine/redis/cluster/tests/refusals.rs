@@ -1,14 +1,14 @@
 //! What is refused, and why: one line with the URL to use.
 
-use std::net::TcpListener;
-
 use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::servers::{certificates, free_port};
 
 use super::support::{open, process};
 use crate::engine::End;
-use crate::engine::redis::tests::support::{Process, deaf, options, silent, until};
+use crate::engine::redis::tests::support::{
+    Process, options, silence_is_no_reason_to_leave_out_tls, silent, until,
+};
 use crate::words::claim::Mode;
 use crate::words::error::{Error, ErrorKind};
 use crate::words::guarantee::{Ability, Class};
@@ -116,22 +116,7 @@ fn tls_is_spoken_to_every_node_of_a_cluster_and_on_one_side_only_it_is_named() {
 
 #[test]
 fn silence_is_no_reason_to_leave_out_tls_and_says_nothing_of_it_where_nobody_took_the_call() {
-    let home = tempfile::tempdir().expect("a directory");
-    let ca = certificates::make(home.path()).join("ca.pem");
-    let said = |at: &TcpListener| {
-        let at = at.local_addr().expect("it is bound");
-        let options = format!("connect_timeout=1s&tls=true&tls_ca={}", ca.display());
-        refused(&format!("redis+cluster://{at}?{options}")).message().to_owned()
-    };
-    let silent = silent();
-    until("it is named, also by a machine that is busy", || {
-        let text = said(&silent);
-        assert!(!text.contains("leave out"), "{text}");
-        text.contains("give its TLS port")
-    });
-    let (deaf, _callers) = deaf();
-    let text = said(&deaf);
-    assert!(text.contains("cannot be reached") && !text.contains("TLS"), "{text}");
+    silence_is_no_reason_to_leave_out_tls("redis+cluster", "", "give its TLS port", refused);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What is refused, and why: one line with the URL to use.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use lockkeeper_testkit::redis::server::RedisServer;
@@ -9,7 +8,9 @@ use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 use lockkeeper_testkit::servers::{certificates, free_port};
 
 use super::support::{open, process};
-use crate::engine::redis::tests::support::{Process, deaf, fill, options, silent, until};
+use crate::engine::redis::tests::support::{
+    Process, fill, options, silence_is_no_reason_to_leave_out_tls, until,
+};
 use crate::engine::{End, Renewal};
 use crate::words::claim::Mode;
 use crate::words::error::{Error, ErrorKind};
@@ -91,22 +92,12 @@ fn tls_is_spoken_to_sentinels_and_their_master_and_on_one_side_only_it_is_named(
 
 #[test]
 fn silence_is_no_reason_to_leave_out_tls_and_says_nothing_of_it_where_nobody_took_the_call() {
-    let home = tempfile::tempdir().expect("a directory");
-    let ca = certificates::make(home.path()).join("ca.pem");
-    let said = |at: &TcpListener| {
-        let at = at.local_addr().expect("it is bound");
-        let options = format!("connect_timeout=1s&tls=true&tls_ca={}", ca.display());
-        refused(&format!("redis+sentinel://{at}/m?{options}")).message().to_owned()
-    };
-    let silent = silent();
-    until("it is named, also by a machine that is busy", || {
-        let text = said(&silent);
-        assert!(!text.contains("leave out"), "{text}");
-        text.contains("give the Sentinels' TLS port")
-    });
-    let (deaf, _callers) = deaf();
-    let text = said(&deaf);
-    assert!(text.contains("cannot be reached") && !text.contains("TLS"), "{text}");
+    silence_is_no_reason_to_leave_out_tls(
+        "redis+sentinel",
+        "/m",
+        "give the Sentinels' TLS port",
+        refused,
+    );
 }
 
 #[test]
