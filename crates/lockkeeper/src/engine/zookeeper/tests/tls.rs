@@ -26,7 +26,12 @@ fn start(dir: &std::path::Path) -> (Server, u16, impl Fn(&str) -> String + use<>
         ],
         ..Settings::default()
     };
-    (Server::start(settings).unwrap(), secure, file)
+    let server = Server::start(settings).unwrap();
+    // It opens this port after the other.
+    lockkeeper_testkit::until::until("it serves TLS", || {
+        std::net::TcpStream::connect(("127.0.0.1", secure)).is_ok()
+    });
+    (server, secure, file)
 }
 
 #[test]
