@@ -67,6 +67,10 @@ pub struct Closed {
 impl Locks {
     /// Opens the engine that the URL names; docs/urls.md lists schemes and options.
     ///
+    /// A server is tried once: where nobody listens, that is an error at once, and a silent one has
+    /// `connect_timeout`. A service that starts beside its servers opens it again, with a pause,
+    /// while the error [is temporary](Error::is_temporary). What is open connects again by itself.
+    ///
     /// # Errors
     /// `InvalidArgument` for a scheme or option that does not exist, `Unreachable`, `Refused`,
     /// `NewerLayout`.

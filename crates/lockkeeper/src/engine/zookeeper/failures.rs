@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::state::State;
+use super::wire::NotTaken;
 use crate::words::error::{Error, ErrorKind};
 
 /// Whether it is of no use to try the same server again.
@@ -18,9 +19,23 @@ fn is_full(why: &Error) -> bool {
 
 impl State {
     /// The server at this place of the URL has not taken us.
-    pub(super) fn failed(&mut self, at: usize, why: Error) {
-        why.message().clone_into(&mut self.last_failure);
-        self.failures.insert(at, why);
+    pub(super) fn failed(&mut self, at: usize, why: impl Into<NotTaken>) {
+        let not = why.into();
+        not.why.message().clone_into(&mut self.last_failure);
+        self.failures.insert(at, not);
+    }
+
+    /// The server at this place of the URL takes us, if only for a moment.
+    pub(super) fn is_there(&mut self, at: usize) {
+        if let Some(failure) = self.failures.get_mut(&at) {
+            failure.is_away = false;
+        }
+    }
+
+    /// Whether nobody listens anywhere: each server was tried, and was away when it was tried last.
+    pub(super) fn all_are_away(&self) -> bool {
+        self.failures.len() >= self.options.hosts.len()
+            && self.failures.values().all(|failure| failure.is_away)
     }
 
     /// Why nobody takes us, if that is for somebody to mend: each server was tried, and said so.
@@ -29,7 +44,7 @@ impl State {
     pub(super) fn refused_by_all(&self) -> Option<Error> {
         let goes_on = |why: &Error| !is_final(why) && (self.opened || is_full(why));
         let tried = self.failures.len() >= self.options.hosts.len();
-        if !tried || self.failures.values().any(goes_on) {
+        if !tried || self.failures.values().any(|failure| goes_on(&failure.why)) {
             return None;
         }
         self.failure(is_final)
@@ -37,11 +52,12 @@ impl State {
 
     /// The first of such errors of servers, and what the others said that is not the same.
     fn failure(&self, which: fn(&Error) -> bool) -> Option<Error> {
-        let (first, one) = self.failures.iter().find(|(_, why)| which(why))?;
+        let failures = self.failures.iter().map(|(at, failure)| (at, &failure.why));
+        let (first, one) = failures.clone().find(|(_, why)| which(why))?;
         let bare = |at: &usize, why: &Error| why.message().replace(&self.options.server(*at), "");
         let mut text = one.message().to_owned();
         let mut said = BTreeSet::from([bare(first, one)]);
-        for (at, why) in self.failures.iter().filter(|(at, _)| *at != first) {
+        for (at, why) in failures.filter(|(at, _)| *at != first) {
             if said.insert(bare(at, why)) || !which(why) {
                 text += &format!("; {}: {}", self.options.server(*at), why.message());
             }
@@ -75,7 +91,7 @@ impl State {
     /// the last one may know the least.
     fn reasons(&self) -> String {
         let mut said: Vec<(&str, Vec<String>)> = Vec::new();
-        for (at, why) in &self.failures {
+        for (at, NotTaken { why, .. }) in &self.failures {
             let server = self.options.server(*at);
             match said.iter_mut().find(|(text, _)| *text == why.message()) {
                 Some((_, servers)) => servers.push(server),

@@ -1,7 +1,7 @@
 //! The session's driver: it connects, hands over what comes in, sends what goes out, and connects
 //! again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -270,8 +270,6 @@ struct Round {
     owed: Duration,
     /// Who refused our identity when it was tried last, when, and how often in turn.
     refusals: BTreeMap<usize, (Instant, u32)>,
-    /// Where nobody listened when it was tried last.
-    away: BTreeSet<usize>,
 }
 
 impl Round {
@@ -286,7 +284,6 @@ impl Round {
             failures: 0,
             owed: Duration::ZERO,
             refusals: BTreeMap::new(),
-            away: BTreeSet::new(),
         }
     }
 
@@ -370,17 +367,13 @@ async fn connect(
             }
             dial(server, tls, &key, last_zxid, timeout, until, clock).await
         };
-        let NotTaken { why: failed, is_away } = match timeout_at(until, dialling).await {
+        let failed: NotTaken = match timeout_at(until, dialling).await {
             Ok(Ok(dialled)) => return Some((at, login, dialled)),
             Ok(Err(not)) => not,
             Err(_) => {
                 let text = format!("no answer within {patience:?}");
                 Error::new(ErrorKind::Unreachable, text).into()
             }
-        };
-        match is_away {
-            true => round.away.insert(at),
-            false => round.away.remove(&at),
         };
         let is_over = down_since.is_some_and(|at| shared.clock.now().since(at) > timeout * 2);
         // What was not dialled for what it said is not dialled for this, either.
@@ -405,7 +398,7 @@ async fn connect(
         tracing::debug!(
             host = %server.0,
             port = server.1,
-            why = %failed,
+            why = %failed.why,
             "cannot connect to ZooKeeper"
         );
         {
@@ -417,7 +410,7 @@ async fn connect(
                 return None;
             }
             // Nobody listens anywhere: whoever opens the engine knows how long to try again.
-            if first && round.away.len() == shared.options.hosts.len() {
+            if first && state.all_are_away() {
                 state.refused = Some(state.unanswered());
                 return None;
             }

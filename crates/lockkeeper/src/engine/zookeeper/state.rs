@@ -17,7 +17,7 @@ use super::proto::{
     Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid,
 };
 use super::reliance::Reliance;
-use super::wire::Frame;
+use super::wire::{Frame, NotTaken};
 use crate::engine::at_exit::AtRisk;
 use crate::engine::password::Login;
 use crate::engine::stream::Writer;
@@ -178,7 +178,7 @@ pub(super) struct State {
     pub(super) last_failure: String,
     /// Why each server did not take us when it was tried last, by its place in the URL; of those
     /// since one did.
-    pub(super) failures: BTreeMap<usize, Error>,
+    pub(super) failures: BTreeMap<usize, NotTaken>,
     /// What the keeper wants to hear about, by the path below which it happens.
     pub(super) observers: HashMap<WatchId, String>,
     /// The members of barriers.
@@ -490,6 +490,7 @@ impl State {
         self.down_since = None;
         self.direct = direct;
         self.last_sent = self.clock.now();
+        self.is_there(at);
         let identities = self.options.identities(login.as_ref());
         (self.server, self.login, self.unaccepted) = (at, login, identities.len());
         if identities.is_empty() {

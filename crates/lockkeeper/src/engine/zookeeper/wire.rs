@@ -47,7 +47,7 @@ pub(super) struct Dialled {
 #[derive(Debug)]
 pub(super) struct NotTaken {
     pub(super) why: Error,
-    /// Nobody listens at its port.
+    /// Nobody listens there, or its name leads nowhere: that was known at once.
     pub(super) is_away: bool,
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn dial(
     let tcp = match connect(&server.0, server.1, until).await {
         Ok(tcp) => tcp,
         Err(error) => {
-            let is_away = error.kind() == io::ErrorKind::ConnectionRefused;
+            let is_away = error.kind() != io::ErrorKind::TimedOut;
             return Err(NotTaken { is_away, why: broken(server, tls, until, error).await });
         }
     };

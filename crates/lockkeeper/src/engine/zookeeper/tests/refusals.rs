@@ -410,6 +410,22 @@ fn b1_a_read_only_server_says_so_and_the_name_of_it_is_looked_up_anew() {
 }
 
 #[test]
+fn a_name_that_leads_nowhere_is_known_at_once_whatever_is_wrong_with_it() {
+    run(async {
+        let closed = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 1));
+        // No TCP connection leads to a broadcast address.
+        let nowhere = std::net::SocketAddr::from((std::net::Ipv4Addr::BROADCAST, 1));
+        names::lead_to("nobody-zookeeper", &[]);
+        names::lead_to("lost-zookeeper", &[closed, nowhere]);
+        for hosts in ["nobody-zookeeper", "lost-zookeeper", "lost-zookeeper,nobody-zookeeper"] {
+            let error = refusal(&format!("zk://{hosts}?connect_timeout=30m")).await;
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+            assert!(error.message().contains("-zookeeper"), "{error}");
+        }
+    });
+}
+
+#[test]
 fn r14_the_session_timeout_is_the_negotiated_one() {
     run(async {
         let place = Place::new().await;

@@ -2,10 +2,12 @@
 //! right time.
 
 use super::super::claims::Step;
+use super::super::errors;
 use super::super::layout::Tag;
 use super::super::liveness::Alive;
 use super::super::proto::{Code, SessionKey, Stat};
 use super::super::state::State;
+use super::super::wire::NotTaken;
 use super::*;
 use crate::words::error::{Error, ErrorKind};
 
@@ -212,7 +214,6 @@ fn z3_who_leaves_at_its_gate_after_its_session_was_over_stands_nowhere_in_the_ne
 
 #[test]
 fn b7_who_refuses_for_good_decides_nothing_while_the_others_are_away() {
-    use super::super::errors;
     let mut state = state_of_three();
     state.disconnected();
     let away = |at| Error::new(ErrorKind::Unreachable, format!("{at} hangs"));
@@ -233,6 +234,23 @@ fn b7_who_refuses_for_good_decides_nothing_while_the_others_are_away() {
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert!(error.message().ends_with("; c:1: c wants a certificate"), "{error}");
     assert_eq!(error.message().matches("refused the URL's `auth`").count(), 1, "{error}");
+}
+
+#[test]
+fn a_server_that_took_us_since_is_not_away_also_where_it_has_not_said_who_we_are() {
+    let mut state = state_of_three();
+    let away = || NotTaken { is_away: true, why: errors::unreachable("it", "refused") };
+    for at in 0..3 {
+        assert!(!state.all_are_away(), "before {at} was tried");
+        state.failed(at, away());
+    }
+    assert!(state.all_are_away());
+    // Its answer to the identity is awaited still, so that what it said is kept.
+    begin_session(&mut state, SESSION);
+    state.disconnected();
+    assert!(!state.all_are_away());
+    state.failed(0, away());
+    assert!(state.all_are_away());
 }
 
 #[test]
