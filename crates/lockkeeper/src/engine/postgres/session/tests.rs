@@ -200,8 +200,9 @@ fn r2_a_connection_that_the_server_ends_is_a_lost_hold_and_is_told_at_once() {
     assert_eq!(which, Which::Lease(lease));
     assert!(matches!(one.release(held.id), End::NotOurs));
     assert!(matches!(one.wait(one.engine.renew(&[lease]))[..], [Renewal::Gone(_)]));
-    // The next one is on another connection.
-    one.take("42", Mode::Exclusive);
+    // The next one is on another connection, and the server says that it ends one before it gives
+    // back what that one had.
+    one.granted_at_last(&one.exclusive("42"));
 }
 
 #[test]
