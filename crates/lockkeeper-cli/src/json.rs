@@ -109,6 +109,7 @@ pub enum Event<'a> {
     Unreachable {
         name: &'a str,
         server: &'a str,
+        refused: bool,
         why: &'a str,
     },
     Reachable {

@@ -82,7 +82,7 @@ pub struct Lock {
         allow_negative_numbers = true,
     )]
     pub wait: Option<Duration>,
-    /// Exit 69 after so long a silence of the engine
+    /// Exit 69 once the engine is silent this long
     #[arg(
         help_heading = WAITING,
         long,

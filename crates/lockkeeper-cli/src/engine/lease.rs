@@ -212,8 +212,9 @@ impl Hired {
                 };
             }
             Tell::Silence | Tell::Why(_) => {}
-            Tell::Unreachable { silent_ms, why } => {
-                self.outages.push_back(Outage::Unreachable(Duration::from_millis(silent_ms), why));
+            Tell::Unreachable { refused, silent_ms, why } => {
+                let silent_for = Duration::from_millis(silent_ms);
+                self.outages.push_back(Outage::Unreachable { refused, silent_for, why });
             }
             Tell::Reachable => self.outages.push_back(Outage::Over),
             Tell::Warning(caution) => self.cautions.push_back(caution),

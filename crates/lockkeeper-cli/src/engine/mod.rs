@@ -88,8 +88,8 @@ pub enum Stage {
 /// What is heard about the engine's server while we wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outage {
-    /// It has not answered for so long, and why as far as is known.
-    Unreachable(Duration, String),
+    /// It has not answered for so long, or has refused us, and why as far as is known.
+    Unreachable { refused: bool, silent_for: Duration, why: String },
     /// It answers again.
     Over,
 }

@@ -56,8 +56,9 @@ impl Observer for Noted {
             }
             // The deadline moved.
             Seen::Renewed { .. } => {}
-            Seen::Unreachable { silent_for, why, .. } => {
-                let tell = Tell::Unreachable { silent_ms: millis(*silent_for), why: why.clone() };
+            Seen::Unreachable { refused, silent_for, why, .. } => {
+                let (refused, silent_ms) = (*refused, millis(*silent_for));
+                let tell = Tell::Unreachable { refused, silent_ms, why: why.clone() };
                 self.with(|note| note.news.push(tell));
             }
             Seen::Reachable { .. } => self.with(|note| note.news.push(Tell::Reachable)),

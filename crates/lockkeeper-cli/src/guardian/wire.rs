@@ -139,8 +139,8 @@ pub enum Tell {
     Place { ahead: Option<u32>, holder: Option<HolderWord> },
     /// The engine did not say how it stands there.
     Silence,
-    /// The engine has not answered for a while what was asked about the place.
-    Unreachable { silent_ms: u64, why: String },
+    /// The engine has not answered for a while what was asked about the place, or has refused it.
+    Unreachable { refused: bool, silent_ms: u64, why: String },
     /// What the last question came to, if one that waits was not answered.
     Why(Option<ErrorWord>),
     /// It answers again.

@@ -48,7 +48,8 @@ pub struct Ask<'a> {
     pub patience: Option<Duration>,
     /// From when on the wait counts.
     pub since: Moment,
-    /// How long the engine may be silent while we stand in line; `None` for ever.
+    /// How long the engine may be silent: at the start at most so long, and while we stand in line;
+    /// `None` for ever.
     pub unreachable_after: Option<Duration>,
     /// How long an engine that cannot be reached is tried again when `patience` does not say it;
     /// `None` for ever.
@@ -66,9 +67,7 @@ impl Ask<'_> {
         let until = self.patience.map(|p| self.since + p);
         let mut pause = Duration::from_millis(50);
         let mut before = None;
-        let mut give_up = until
-            .map(|until| until.max(self.since + ONCE))
-            .or(self.reach.map(|reach| self.since + reach));
+        let mut give_up = self.gives_up();
         loop {
             let error = match self.once([until, give_up], before.as_ref(), signals, words) {
                 Ok(obtained) => return obtained,
@@ -78,7 +77,8 @@ impl Ask<'_> {
                 words.not_yet(&error);
             }
             // Only what may come by itself is waited for; with -n it is tried once.
-            let left = until.or(give_up).map(|end| end.saturating_sub(moment()));
+            let end = until.into_iter().chain(give_up).min();
+            let left = end.map(|end| end.saturating_sub(moment()));
             let too_late = left.is_some_and(|left| left <= LAST);
             let passes = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Refused);
             if !passes || !error.is_temporary() || too_late {
@@ -93,6 +93,12 @@ impl Ask<'_> {
             }
             pause = PAUSE_MAX.min(pause * 2);
         }
+    }
+
+    /// Until when an engine is waited for that has not answered yet; `None` for ever.
+    fn gives_up(&self) -> Option<Moment> {
+        let longest = self.patience.or(self.reach).into_iter().chain(self.unreachable_after).min();
+        longest.map(|longest| self.since + longest.max(ONCE))
     }
 
     /// Until when the end of the time may be put off; `None` for as long as it takes.
@@ -265,11 +271,8 @@ mod tests {
     use super::*;
     use crate::run::options::Wanted;
 
-    #[test]
-    fn w1_what_passes_at_a_known_time_is_waited_for_unless_the_user_says_how_long() {
-        let now = moment();
-        let unknown = Error::new(ErrorKind::Unreachable, "nobody answers");
-        let known = unknown.clone().with_retry_after(Duration::from_secs(48));
+    /// One who asks for a lock without any option, at this moment.
+    fn with_ask(check: impl FnOnce(Ask<'_>)) {
         let wanted = Wanted {
             name: Name::new("a").unwrap(),
             mode: Mode::Exclusive,
@@ -282,36 +285,66 @@ mod tests {
         };
         let claim = crate::run::claim(&wanted, Kind::Lock, None, None);
         let open = || Err(Error::new(ErrorKind::Unreachable, "nobody is asked"));
-        let ask = Ask {
+        check(Ask {
             open: &open,
             require: &[],
             claim: &claim,
             patience: None,
-            since: now,
+            since: moment(),
             unreachable_after: None,
             reach: Some(REACH),
             is_firm: false,
             beside: false,
-        };
-        let gives_up = |ask: &Ask<'_>, error: &Error| {
-            let mut give_up = Some(now + ask.patience.unwrap_or(REACH));
-            (waits_out(ask.put_off(), error, &mut give_up), give_up.unwrap() - now)
-        };
-        assert_eq!(gives_up(&ask, &unknown), (false, REACH));
-        let (waits, until) = gives_up(&ask, &known);
-        assert!(waits && until > Duration::from_secs(48), "{until:?}");
-        let patient = |seconds| Some(Duration::from_secs(seconds));
-        for (own, waits) in [(5, false), (60, true)] {
-            let ask = Ask { patience: patient(own), ..ask };
-            let end = Duration::from_secs(own);
-            assert_eq!(gives_up(&ask, &known), (waits, end), "no more than -w says");
-        }
-        let silent = |seconds| Ask { unreachable_after: patient(seconds), ..ask };
-        assert_eq!(gives_up(&silent(5), &known), (false, REACH));
-        assert!(gives_up(&silent(60), &known).0);
-        let firm = Ask { is_firm: true, ..ask };
-        assert_eq!(gives_up(&firm, &known), (false, REACH), "the command starts without it");
-        let mut for_ever = None;
-        assert!(waits_out(None, &known, &mut for_ever) && for_ever.is_none());
+        });
+    }
+
+    fn seconds(seconds: u64) -> Option<Duration> {
+        Some(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn w1_what_passes_at_a_known_time_is_waited_for_unless_the_user_says_how_long() {
+        let unknown = Error::new(ErrorKind::Unreachable, "nobody answers");
+        let known = unknown.clone().with_retry_after(Duration::from_secs(48));
+        with_ask(|ask| {
+            let gives_up = |ask: &Ask<'_>, error: &Error| {
+                let mut give_up = ask.gives_up();
+                (waits_out(ask.put_off(), error, &mut give_up), give_up.unwrap() - ask.since)
+            };
+            assert_eq!(gives_up(&ask, &unknown), (false, REACH));
+            let (waits, until) = gives_up(&ask, &known);
+            assert!(waits && until > Duration::from_secs(48), "{until:?}");
+            for (own, waits) in [(5, false), (60, true)] {
+                let ask = Ask { patience: seconds(own), ..ask };
+                let end = Duration::from_secs(own);
+                assert_eq!(gives_up(&ask, &known), (waits, end), "no more than -w says");
+            }
+            let silent = |time| Ask { unreachable_after: seconds(time), ..ask };
+            assert!(!gives_up(&silent(5), &known).0);
+            assert!(gives_up(&silent(60), &known).0);
+            let firm = Ask { is_firm: true, ..ask };
+            assert_eq!(gives_up(&firm, &known), (false, REACH), "the command starts without it");
+            let mut for_ever = None;
+            assert!(waits_out(None, &known, &mut for_ever) && for_ever.is_none());
+        });
+    }
+
+    #[test]
+    fn a_silence_at_the_start_lasts_no_longer_than_unreachable_after_says() {
+        with_ask(|ask| {
+            let longest = |patience, unreachable_after, reach| {
+                let ask = Ask { patience, unreachable_after, reach, ..ask };
+                ask.gives_up().map(|until| until - ask.since)
+            };
+            let reach = ask.reach;
+            assert_eq!(longest(None, seconds(2), reach), seconds(2));
+            assert_eq!(longest(None, seconds(60), reach), Some(REACH));
+            assert_eq!(longest(seconds(60), seconds(2), reach), seconds(2));
+            assert_eq!(longest(seconds(5), seconds(60), reach), seconds(5));
+            assert_eq!(longest(seconds(60), seconds(0), reach), Some(ONCE), "one answer is due");
+            // A leader that stands again.
+            assert_eq!(longest(None, None, None), None);
+            assert_eq!(longest(None, seconds(2), None), seconds(2));
+        });
     }
 }

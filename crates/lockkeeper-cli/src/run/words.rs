@@ -193,9 +193,10 @@ impl Words {
         }
         self.told = true;
         if self.tells_all() {
-            let (name, server, why) = (&self.name, &self.server, why.message());
+            let (name, server) = (&self.name, &self.server);
+            let (refused, why) = (why.kind() == ErrorKind::Refused, why.message());
             self.owes_reachable = true;
-            return self.event(&Event::Unreachable { name, server, why });
+            return self.event(&Event::Unreachable { name, server, refused, why });
         }
         let text = format!("{}: waiting: {}", shown(&self.name), shown(why.message()));
         self.note(&text);
@@ -208,13 +209,15 @@ impl Words {
         }
     }
 
-    /// The server is silent while we wait, or answers again.
+    /// The server is silent or refuses us while we wait, or answers again.
     pub fn outage(&mut self, outage: &Outage) {
         let server = &self.server;
         if self.tells_all() {
             let name = &self.name;
             return self.event(&match outage {
-                Outage::Unreachable(_, why) => Event::Unreachable { name, server, why },
+                Outage::Unreachable { refused, why, .. } => {
+                    Event::Unreachable { name, server, refused: *refused, why }
+                }
                 Outage::Over => Event::Reachable { name, server },
             });
         }
@@ -346,12 +349,10 @@ impl Drop for Words {
 fn outage_text(name: &str, server: &str, outage: &Outage) -> String {
     let (name, server) = (shown(name), shown(server));
     match outage {
-        Outage::Unreachable(silent, why) => {
-            format!(
-                "{name}: {server} has not answered for {}; still waiting: {}",
-                spoken(*silent),
-                shown(why)
-            )
+        Outage::Unreachable { refused, silent_for, why } => {
+            let does = if *refused { "has refused it" } else { "has not answered" };
+            let (time, why) = (spoken(*silent_for), shown(why));
+            format!("{name}: {server} {does} for {time}; still waiting: {why}")
         }
         Outage::Over => format!("{name}: {server} answers again; still waiting"),
     }
@@ -390,13 +391,24 @@ mod tests {
 
     #[test]
     fn what_a_server_says_during_an_outage_cannot_act_on_a_terminal() {
-        let outage =
-            Outage::Unreachable(Duration::from_secs(10), "ERR \x1b]0;pwned\x07\r\n".to_owned());
+        let why = "ERR \x1b]0;pwned\x07\r\n".to_owned();
+        let silent_for = Duration::from_secs(10);
+        let outage = Outage::Unreachable { refused: false, silent_for, why };
         let text = outage_text("job", "redis://h:6379", &outage);
         assert_eq!(
             text,
             "job: redis://h:6379 has not answered for 10s; \
              still waiting: ERR \\u{1b}]0;pwned\\u{7}\\u{d}\\u{a}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_refuses_is_not_called_silent() {
+        let (silent_for, why) = (Duration::from_secs(10), "somebody stands on it".to_owned());
+        let outage = Outage::Unreachable { refused: true, silent_for, why };
+        assert_eq!(
+            outage_text("job", "postgres://h", &outage),
+            "job: postgres://h has refused it for 10s; still waiting: somebody stands on it"
         );
     }
 }

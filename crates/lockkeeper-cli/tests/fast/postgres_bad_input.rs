@@ -323,6 +323,20 @@ fn w1_who_gives_up_on_a_row_before_the_request_does_is_told_that_a_transaction_s
 }
 
 #[test]
+fn unreachable_after_ends_a_wait_before_the_line_also_on_a_row_that_is_refused() {
+    let server = PostgresServer::start();
+    let (place, url) = (Place::new(), server.url());
+    assert_eq!(run(&place, &url, &["run", "named", "--", "true"]).code, 0);
+    let stands = "BEGIN; SELECT name FROM lockkeeper_locks WHERE name = 'named' FOR UPDATE";
+    let _stands = Psql::of(&server, USER, stands);
+    // Whoever waited for -w would wait for longer than this test may.
+    let line = ["run", "-w", "30m", "--unreachable-after", "4s", "named", "--", "true"];
+    let ran = run(&place, &url, &line);
+    let says = "somebody's transaction stands on it";
+    assert!(ran.code == 69 && ran.err.contains(says), "{ran:?}");
+}
+
+#[test]
 fn what_a_database_that_is_not_utf8_cannot_hold_is_said_and_the_tables_hold_it() {
     let server = PostgresServer::start();
     server.sql("CREATE DATABASE lat ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'");

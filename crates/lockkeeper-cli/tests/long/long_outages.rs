@@ -80,7 +80,8 @@ fn tells_an_outage_and_its_end(mut engine: Engine) {
     let outage = told.next().unwrap();
     let after = down.elapsed();
     assert_eq!((&outage["event"], &outage["name"]), (&json("\"unreachable\""), &json("\"job\"")));
-    assert_eq!(keys(&outage), ["event", "name", "server", "why"], "docs/json.md");
+    assert_eq!(keys(&outage), ["event", "name", "refused", "server", "why"], "docs/json.md");
+    assert_eq!(outage["refused"], false, "{outage}");
     assert_eq!(outage["server"].as_str().unwrap(), engine.url());
     assert!(outage["why"].as_str().unwrap().contains("127.0.0.1"), "{outage}");
     println!("{}: told after {after:?}", engine.name());
@@ -225,6 +226,7 @@ fn a_server_that_begins_to_refuse_a_waiter_is_told_after_10_s_and_without_its_pa
     assert!(
         line.contains(&server.url())
             && line.contains("wants a password")
+            && line.contains("has refused it for")
             && line.contains("still waiting"),
         "{line}"
     );

@@ -75,6 +75,10 @@ pub enum Event {
     /// What was asked for this claim was kept from being done, and is asked for again. Whoever
     /// gives up before there is an answer is told why.
     Hindered {
+        /// The kind of the claim.
+        kind: Kind,
+        /// Its name.
+        name: Name,
         /// Which claim.
         claim: ClaimId,
         /// When it was asked for.

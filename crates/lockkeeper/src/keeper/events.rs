@@ -285,13 +285,8 @@ impl Keeper {
                 }
             }
             Event::Trying { why } => self.observe_trying(why),
-            Event::Hindered { claim, since, why } => {
-                let entry =
-                    |maps: &mut Maps| maps.waiting.get(claim).map(|(entry, _)| entry.clone());
-                // One that is being left, or was asked for together with others, is in no map.
-                let others = || self.all_entries().into_iter().find(|e| e.knows(*claim));
-                let entry = self.claims.with(entry).and_then(|entry| entry.upgrade());
-                if let Some(entry) = entry.or_else(others) {
+            Event::Hindered { kind, name, claim, since, why } => {
+                if let Some(entry) = self.entry_if_known(*kind, name) {
                     entry.hindered(*claim, *since, why);
                 }
             }

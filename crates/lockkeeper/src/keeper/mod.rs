@@ -257,6 +257,12 @@ impl Keeper {
         entry
     }
 
+    /// The entry of a name that somebody here asks for or holds.
+    fn entry_if_known(&self, kind: Kind, name: &Name) -> Option<Arc<Entry>> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.get(&(kind, name.clone())).and_then(Weak::upgrade)
+    }
+
     /// An entry is gone, unless another has taken its place meanwhile.
     pub(crate) fn forget_entry(&self, kind: Kind, name: &Name) {
         if self.is_forked() {

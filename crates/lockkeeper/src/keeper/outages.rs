@@ -1,4 +1,5 @@
-//! Places about which the engine says nothing: when that is told, and when it ends a wait.
+//! Places about which the engine says nothing, or which it refuses: when that is told, and when it
+//! ends a wait.
 //!
 //! A place is silent from the first question about it that was not answered, or from the loss of
 //! the link, until the engine says something about it. The net asks at least every five seconds.
@@ -58,6 +59,11 @@ struct Silence {
 }
 
 impl Silence {
+    /// What is refused is answered.
+    fn is_refusal(&self) -> bool {
+        self.why.as_ref().is_some_and(|why| why.kind() == ErrorKind::Refused)
+    }
+
     /// When it is told next.
     fn tell_at(&self) -> Ticks {
         let first = usize::try_from(self.told).ok().and_then(|told| TOLD_AFTER.get(told)).copied();
@@ -95,6 +101,8 @@ impl Outages {
         if !hindered && silence.unheard.is_none() {
             silence.unheard = Some(since);
             began = true;
+            // What was in the way before is no reason why nothing is answered now.
+            silence.why = None;
         }
         if let Some(why) = why {
             silence.why = Some(why.clone());
@@ -148,7 +156,7 @@ impl Keeper {
     }
 
     /// For how long the engine has said nothing about a claim, and why.
-    pub(super) fn silence(&self, claim: ClaimId) -> Option<(Duration, Error)> {
+    pub(crate) fn silence(&self, claim: ClaimId) -> Option<(Duration, Error)> {
         if !self.claims.any_silent() {
             return None;
         }
@@ -262,23 +270,22 @@ impl Keeper {
         let mut told = silent.iter().filter(|(.., tell)| *tell);
         if let Some((_, entry, silence, _)) = told.next() {
             let (names, silent_for) = (1 + told.count(), now.since(silence.since));
-            let why = self.why(silence);
+            let (why, refused) = (self.why(silence), silence.is_refusal());
+            let does = if refused { "refused" } else { "no answer" };
             tracing::warn!(
                 engine = self.facts.engine,
                 name = %entry.name,
                 names,
                 ?silent_for,
                 why,
-                "no answer; waiting on"
+                "{does}; waiting on"
             );
         }
         for (claim, entry, silence, tell) in silent {
             if tell {
-                let silent_for = now.since(silence.since);
-                self.observe(
-                    &entry,
-                    Seen::Unreachable { place: claim, silent_for, why: self.why(&silence) },
-                );
+                let (refused, silent_for) = (silence.is_refusal(), now.since(silence.since));
+                let why = self.why(&silence);
+                self.observe(&entry, Seen::Unreachable { place: claim, refused, silent_for, why });
             }
             let patience =
                 entry.end_waits(now, claim, &silence).map(|at| at.max(now.plus(LOOKS_APART)));

@@ -51,11 +51,13 @@ pub enum Seen {
         /// Who holds the lock, as far as known.
         holder: Option<Box<Holder>>,
     },
-    /// The engine has not answered for a while what was asked about a place of this process; told
-    /// ever more seldom for as long as that lasts.
+    /// The engine has not answered for a while what was asked about a place of this process, or has
+    /// refused it; told ever more seldom for as long as that lasts.
     Unreachable {
         /// Whose place it is.
         place: ClaimId,
+        /// It answers, and refuses.
+        refused: bool,
         /// For how long.
         silent_for: Duration,
         /// What the last question came to.

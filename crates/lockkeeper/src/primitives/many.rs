@@ -193,7 +193,13 @@ impl All {
             Answer::Now(answers) => Answer::Now(tell(answers)),
             Answer::Later(answers) => Answer::later(async move { tell(answers.await) }),
         };
-        let (failed, lost) = self.keeper.answer(answer).await?;
+        let answer = self.keeper.answer(answer);
+        let answered = match give_up {
+            Some(at) => self.keeper.within(at.since(sent), answer).await,
+            None => Some(answer.await),
+        };
+        let Some(answered) = answered else { return Err(seats.not_in_time(sent)) };
+        let (failed, lost) = answered?;
         let mut guards = Vec::with_capacity(self.plans.len());
         // A place for which there was no answer is given back with the seats.
         for Plan { request, .. } in &self.plans {
@@ -238,6 +244,21 @@ fn tell(
 /// taken.
 struct Seats {
     taken: VecDeque<(Arc<Entry>, u64, crate::ClaimId)>,
+}
+
+impl Seats {
+    /// Nobody has answered so far what was sent then; the name of which it is known why is told.
+    fn not_in_time(&self, sent: Ticks) -> Error {
+        let known = self.taken.iter().find_map(|(entry, _, claim)| {
+            let (time, why) = entry.keeper.silence(*claim)?;
+            Some(entry.not_in_time(time, Some(why)))
+        });
+        let unknown = || {
+            let (entry, ..) = self.taken.front()?;
+            Some(entry.not_in_time(entry.keeper.clock.now().since(sent), None))
+        };
+        known.or_else(unknown).unwrap_or_else(|| Error::new(ErrorKind::TimedOut, "not obtained"))
+    }
 }
 
 impl Drop for Seats {

@@ -138,7 +138,7 @@ impl Opened {
                 if kept {
                     if last.is_none() {
                         let why = refused(&self.link.options.at(), at.name);
-                        self.link.hindered(at.waits, began, &why);
+                        self.link.hindered((at.kind, at.name), at.waits, began, &why);
                     }
                     // It would wait, and everything behind it.
                     if self.now().since(began) > self.link.options.request_timeout {
@@ -177,13 +177,14 @@ impl Opened {
                     return Ok(Some(Done { value, version, before, seen }));
                 }
                 // Somebody stood on the row until it was too late: that is the reason, and nobody
-                // holds it.
-                Ok(Written::Not(now)) if now > at.not_after && last.is_none() => return Ok(None),
-                Ok(Written::Not(now)) if now > at.not_after => break,
+                // holds it. Another conflict is none.
+                Ok(Written::Not(now)) if now > at.not_after => {
+                    return last.filter(|broken: &Broken| broken.waited).map_or(Ok(None), Err);
+                }
                 Ok(Written::Not(_)) if joins.is_some() => conflicts = 0,
                 Ok(Written::Not(_)) => conflicts += 1,
                 Err(broken) if broken.repeat => {
-                    self.link.hindered(at.waits, began, &broken);
+                    self.link.hindered((at.kind, at.name), at.waits, began, &broken);
                     if broken.waited && is_plain(at.kind) {
                         kept = self.is_kept(&store, at.kind, at.name).await?;
                     }
@@ -247,11 +248,11 @@ impl Opened {
                 }
                 Ok(None) => {}
                 Err(broken) if broken.repeat => {
-                    self.link.hindered(Some(id), before, &broken);
+                    self.link.hindered((kind, name), Some(id), before, &broken);
                     if broken.waited {
                         self.is_kept(&store, kind, name).await?;
+                        stood_on = Some(broken);
                     }
-                    stood_on = Some(broken);
                 }
                 Err(broken) => return Err(broken),
             }

@@ -17,6 +17,7 @@ use crate::engine::{BoxFuture, Context, Event};
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::ClaimId;
+use crate::words::name::{Kind, Name};
 
 /// How long is waited before the next dial: at first, and at last.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
@@ -70,10 +71,16 @@ impl<S: Ready> Link<S> {
 
     /// Somebody's transaction stands on the row: whoever gives up on this claim, asked for at
     /// `since`, before that ends is told.
-    pub(super) fn hindered(&self, claim: Option<ClaimId>, since: Ticks, broken: &Broken) {
+    pub(super) fn hindered(
+        &self,
+        (kind, name): (Kind, &Name),
+        claim: Option<ClaimId>,
+        since: Ticks,
+        broken: &Broken,
+    ) {
         if let Some(claim) = claim.filter(|_| broken.waited) {
-            let why = broken.error.clone();
-            self.context.events.send(Event::Hindered { claim, since, why });
+            let (name, why) = (name.clone(), broken.error.clone());
+            self.context.events.send(Event::Hindered { kind, name, claim, since, why });
         }
     }
 

@@ -69,7 +69,7 @@ impl Opened {
             }
             replies
         };
-        let mut last = None;
+        let mut last: Option<Broken> = None;
         let began = self.link.context.clock.now();
         for round in 0..CONFLICTS_MAX {
             let patience = self.link.options.connect_timeout;
@@ -106,11 +106,8 @@ impl Opened {
                 }
                 replies.push(reply);
                 let lapsed = work.has_lapsed();
-                // Somebody stood on a row until it was too late: that is the reason.
-                if seen.now > not_after
-                    && let Some(broken) = last
-                {
-                    return Err(broken);
+                if seen.now > not_after {
+                    return too_late(last, before, requests);
                 }
                 if let Some(plan) = work.plan() {
                     let may_be = is_plain(kind) && plan.passes(&seen) && lapsed;
@@ -137,15 +134,15 @@ impl Opened {
             }
             match store.together(&plans, not_after).await {
                 Ok(Written::Done | Written::First(_)) => return Ok((before, replies)),
-                Ok(Written::Not(now)) if now > not_after && last.is_some() => break,
                 Ok(Written::Not(now)) if now > not_after => {
-                    return Ok((before, vec![Reply::Late; requests.len()]));
+                    return too_late(last, before, requests);
                 }
                 Ok(Written::Not(_)) => {}
                 Err(broken) if broken.repeat => {
                     for request in requests {
-                        let claim = Some(request.asked.place.claim);
-                        self.link.hindered(claim, began, &broken);
+                        let (named, place) =
+                            ((request.asked.kind, &request.name), &request.asked.place);
+                        self.link.hindered(named, Some(place.claim), began, &broken);
                     }
                     for (kind, name, _) in plans.iter().filter(|_| broken.waited) {
                         self.is_kept(&store, *kind, name).await?;
@@ -165,4 +162,14 @@ impl Opened {
             Broken { repeat: true, ..Broken::unsent(error) }
         }))
     }
+}
+
+/// Somebody stood on a row until it was too late: that is the reason. Another conflict is none.
+fn too_late(
+    last: Option<Broken>,
+    before: Ticks,
+    requests: &[Request],
+) -> Result<(Ticks, Vec<Reply>), Broken> {
+    let late = || Ok((before, vec![Reply::Late; requests.len()]));
+    last.filter(|broken| broken.waited).map_or_else(late, Err)
 }

@@ -178,13 +178,7 @@ impl Entry {
             Refusal::TimedOut | Refusal::Unheard
                 if let Some((time, why)) = self.silence(state, why, seq) =>
             {
-                let refused = why.as_ref().is_some_and(|why| why.kind() == ErrorKind::Refused);
-                // What is refused is answered.
-                let does = if refused { "has refused it" } else { "has not answered" };
-                let why = why.map_or_else(String::new, |why| format!(": {}", why.message()));
-                let time = spoken(time);
-                let text = format!("not obtained in time, and the engine {does} for {time}{why}");
-                self.error(ErrorKind::TimedOut, text)
+                self.not_in_time(time, why)
             }
             Refusal::TimedOut | Refusal::Unheard | Refusal::BusyHere => {
                 let holder = self.local_holder(state, seq).or_else(|| state.last_holder.clone());
@@ -211,6 +205,17 @@ impl Entry {
         // way.
         let just_now = asked > since && time < self.keeper.rules.ask_again_after;
         (!just_now).then_some((time, None))
+    }
+
+    /// The lock was not obtained in time, and for so long the engine has said nothing, or refused.
+    pub(crate) fn not_in_time(&self, time: Duration, why: Option<Error>) -> Error {
+        let refused = why.as_ref().is_some_and(|why| why.kind() == ErrorKind::Refused);
+        // What is refused is answered.
+        let does = if refused { "has refused it" } else { "has not answered" };
+        let why = why.map_or_else(String::new, |why| format!(": {}", why.message()));
+        let time = spoken(time);
+        let text = format!("not obtained in time, and the engine {does} for {time}{why}");
+        self.error(ErrorKind::TimedOut, text)
     }
 
     /// The lock was not obtained in time, and who has it.

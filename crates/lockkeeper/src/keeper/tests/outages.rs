@@ -21,11 +21,52 @@ fn in_line() -> Attempt {
     Attempt::InLine(Place::default())
 }
 
-#[tokio::test]
-async fn an_acquisition_ends_as_unreachable_once_the_engine_is_silent_for_its_patience() {
+/// The first who asks stands in line.
+async fn open_in_line() -> (Locks, Arc<Stub>, Clock) {
     let stub = Stub::default();
     of(&stub.attempts).push_back(in_line());
+    open(stub).await
+}
+
+/// With somebody who is told of outages.
+async fn open_told(stub: Stub) -> (Locks, Arc<Stub>, Clock, Arc<Told>) {
+    let (clock, told) = (Clock::virtual_at(Duration::from_secs(1)), Arc::new(Told::default()));
+    let stub = Arc::new(stub);
+    let builder = Locks::builder().clock(clock.clone()).observer(told.clone());
+    let locks = builder.with_engine(Shared(stub.clone())).await.unwrap();
+    (locks, stub, clock, told)
+}
+
+/// What the engine tells unasked.
+fn tell(stub: &Stub, event: Event) {
+    stub.context.get().unwrap().events.send(event);
+}
+
+/// Somebody's transaction is in the way of what was asked for this claim.
+fn hinder(stub: &Stub, name: &str, claim: ClaimId, since: Ticks) {
+    let why = Error::new(ErrorKind::Refused, "somebody stands on it");
+    let name = Name::new(name).unwrap();
+    tell(stub, Event::Hindered { kind: Kind::Lock, name, claim, since, why });
+}
+
+/// Two names at once, of which nobody answers for any; and their claims.
+async fn several_unanswered() -> (Locks, Arc<Stub>, Clock, oneshot::Sender<Vec<Attempt>>) {
+    let stub = Stub::default();
+    let (answers, told) = oneshot::channel();
+    (*of(&stub.together), *of(&stub.together_later)) = (Some(Vec::new()), Some(told));
     let (locks, stub, clock) = open(stub).await;
+    (locks, stub, clock, answers)
+}
+
+fn claim_for(locks: &Locks, name: &str) -> ClaimId {
+    let entries = locks.keeper.all_entries();
+    let entry = entries.iter().find(|entry| entry.name.as_str() == name).unwrap();
+    entry.lock().state.as_deref().and_then(|state| state.line.claim()).unwrap()
+}
+
+#[tokio::test]
+async fn an_acquisition_ends_as_unreachable_once_the_engine_is_silent_for_its_patience() {
+    let (locks, stub, clock) = open_in_line().await;
     let mutex = locks.mutex("stock");
     let mut patient =
         Box::pin(mutex.lock().unreachable_after(Duration::from_secs(7)).into_future());
@@ -46,13 +87,11 @@ async fn an_acquisition_ends_as_unreachable_once_the_engine_is_silent_for_its_pa
 
 #[tokio::test]
 async fn one_that_began_to_wait_during_an_outage_has_its_own_patience() {
-    let stub = Stub::default();
-    of(&stub.attempts).push_back(in_line());
-    let (locks, stub, clock) = open(stub).await;
+    let (locks, stub, clock) = open_in_line().await;
     let mutex = locks.mutex("stock");
     let mut first = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(10)).into_future());
     assert!(futures_poll(first.as_mut()).is_none());
-    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    tell(&stub, Event::Link { up: false });
     clock.advance(Duration::from_secs(8));
     let mut second =
         Box::pin(mutex.lock().unreachable_after(Duration::from_secs(10)).into_future());
@@ -73,14 +112,11 @@ async fn one_who_comes_while_the_place_of_one_before_is_still_being_left_has_its
     let stub = Stub::default();
     of(&stub.attempts).push_back(in_line());
     of(&stub.withdrawals).extend((0..1_000).map(|_| End::Unknown(lost_reply())));
-    let (clock, told) = (Clock::virtual_at(Duration::from_secs(1)), Arc::new(Told::default()));
-    let stub = Arc::new(stub);
-    let builder = Locks::builder().clock(clock.clone()).observer(told.clone());
-    let locks = builder.with_engine(Shared(stub.clone())).await.unwrap();
+    let (locks, stub, clock, told) = open_told(stub).await;
     let mutex = locks.mutex("stock");
     let mut first = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(2)).into_future());
     assert!(futures_poll(first.as_mut()).is_none());
-    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    tell(&stub, Event::Link { up: false });
     clock.advance(Duration::from_millis(2_040));
     let error = soon("the first ends", first).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
@@ -112,9 +148,7 @@ async fn one_who_comes_while_the_place_of_one_before_is_still_being_left_has_its
 
 #[tokio::test]
 async fn an_older_question_that_stays_unanswered_begins_no_silence_after_a_newer_answer() {
-    let stub = Stub::default();
-    of(&stub.attempts).push_back(in_line());
-    let (locks, stub, clock) = open(stub).await;
+    let (locks, stub, clock) = open_in_line().await;
     let before = clock.now();
     clock.advance(Duration::from_secs(1));
     let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
@@ -134,9 +168,7 @@ async fn what_is_in_the_way_is_a_reason_and_ends_no_patience_with_an_engine_that
     let mut first = Box::pin(patient().timeout(Duration::from_secs(6)).into_future());
     assert!(futures_poll(first.as_mut()).is_none());
     let (claim, since) = (of(&stub.attempted)[0], clock.now());
-    let why = Error::new(ErrorKind::Refused, "somebody stands on it");
-    let hindered = Event::Hindered { claim, since, why };
-    stub.context.get().unwrap().events.send(hindered);
+    hinder(&stub, "stock", claim, since);
     until("that is known", || locks.keeper.claims.any_silent()).await;
     locks.keeper.tell_outages(clock.now());
     clock.advance(Duration::from_secs(3));
@@ -150,27 +182,83 @@ async fn what_is_in_the_way_is_a_reason_and_ends_no_patience_with_an_engine_that
 
 #[tokio::test]
 async fn who_waits_behind_several_names_is_told_what_is_in_the_way_of_them() {
-    let stub = Stub::default();
-    let (_answers, told) = oneshot::channel();
-    (*of(&stub.together), *of(&stub.together_later)) = (Some(Vec::new()), Some(told));
-    let (locks, stub, clock) = open(stub).await;
+    let (locks, stub, clock, _answers) = several_unanswered().await;
     let mut several =
         Box::pin(locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).into_future());
     assert!(futures_poll(several.as_mut()).is_none());
     let a = locks.mutex("a");
     let mut behind = Box::pin(a.lock().timeout(Duration::from_secs(6)).into_future());
     assert!(futures_poll(behind.as_mut()).is_none());
-    let entries = locks.keeper.all_entries();
-    let entry = entries.iter().find(|entry| entry.name.as_str() == "a").unwrap();
-    let claim = entry.lock().state.as_deref().and_then(|state| state.line.claim()).unwrap();
-    let why = Error::new(ErrorKind::Refused, "somebody stands on it");
-    let hindered = Event::Hindered { claim, since: clock.now(), why };
-    stub.context.get().unwrap().events.send(hindered);
+    hinder(&stub, "a", claim_for(&locks, "a"), clock.now());
     until("that is known", || locks.keeper.claims.any_silent()).await;
     clock.advance(Duration::from_secs(6));
     let error = soon("its time is over", behind).await.map(drop).unwrap_err();
     let says = "the engine has refused it for 6s: somebody stands on it";
     assert!(error.kind() == ErrorKind::TimedOut && error.message().contains(says), "{error}");
+}
+
+#[tokio::test]
+async fn several_names_for_which_nobody_answers_end_with_their_time_and_say_why() {
+    for hindered in [false, true] {
+        let (locks, stub, clock, answers) = several_unanswered().await;
+        let both = [locks.mutex("a").lock(), locks.mutex("b").lock()];
+        let all = locks.all(both).timeout(Duration::from_secs(3));
+        let mut several = Box::pin(all.into_future());
+        assert!(futures_poll(several.as_mut()).is_none());
+        let says = if hindered {
+            hinder(&stub, "b", claim_for(&locks, "b"), clock.now());
+            until("that is known", || locks.keeper.claims.any_silent()).await;
+            "the engine has refused it for 3s: somebody stands on it"
+        } else {
+            "the engine has not answered for 3s"
+        };
+        clock.advance(Duration::from_secs(3));
+        let error = soon("its time is over", several).await.map(drop).unwrap_err();
+        assert!(error.kind() == ErrorKind::TimedOut && error.message().contains(says), "{error}");
+        assert_eq!(error.lock_name().map(Name::as_str), Some(if hindered { "b" } else { "a" }));
+        answers.send(vec![granted(), granted()]).unwrap();
+        let ended = || of(&stub.withdrawn).len() + of(&stub.released).len();
+        until("both are left, or given back (R5)", || ended() >= 2).await;
+        until("nothing is kept", || crate::test_util::residue(&locks).claims == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_link_that_breaks_is_the_reason_and_no_more_what_was_in_the_way_before() {
+    let stub = Stub { slow_rechecks: true, ..Stub::default() };
+    of(&stub.attempts).push_back(in_line());
+    let (locks, stub, clock) = open(stub).await;
+    let mutex = locks.mutex("stock");
+    let mut waiting = Box::pin(mutex.lock().timeout(Duration::from_secs(6)).into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    hinder(&stub, "stock", of(&stub.attempted)[0], clock.now());
+    until("that is known", || locks.keeper.claims.any_silent()).await;
+    tell(&stub, Event::Link { up: false });
+    until("the reason is asked for", || of(&stub.rechecking).len() == 1).await;
+    clock.advance(Duration::from_secs(6));
+    let error = soon("its time is over", waiting).await.map(drop).unwrap_err();
+    let says = "has not answered for 6s: ";
+    assert!(error.message().contains(says), "{error}");
+    assert!(error.message().ends_with("the connection broke"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_is_told_and_logged_as_one_that_answers() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(in_line());
+    let (locks, stub, clock, told) = open_told(stub).await;
+    let log = Log::from(Level::WARN);
+    let _logged = heard_by(&log);
+    let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    hinder(&stub, "stock", of(&stub.attempted)[0], clock.now());
+    until("that is known", || locks.keeper.claims.any_silent()).await;
+    tracing::callsite::rebuild_interest_cache();
+    locks.keeper.tell_outages(clock.now().plus(Duration::from_secs(10)));
+    let said = log.take();
+    assert!(said.iter().any(|line| line.contains("refused; waiting on")), "{said:?}");
+    let told = of(&told.0);
+    assert!(matches!(told[..], [Seen::Unreachable { refused: true, .. }]), "{told:?}");
 }
 
 #[tokio::test]
@@ -184,7 +272,7 @@ async fn a_place_is_kept_through_any_number_of_questions_without_an_answer() {
     let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
     let claim = of(&stub.attempted)[0];
-    stub.context.get().unwrap().events.send(Event::Wake { claim });
+    tell(&stub, Event::Wake { claim });
     for asked in 2..=62 {
         until("it is asked again", || {
             clock.advance(Duration::from_millis(100));
@@ -200,14 +288,11 @@ async fn a_place_is_kept_through_any_number_of_questions_without_an_answer() {
 async fn a_silence_is_told_after_10_s_with_the_reason_and_its_end_once() {
     let stub = Stub { slow_rechecks: true, ..Stub::default() };
     of(&stub.attempts).push_back(in_line());
-    let stub = Arc::new(stub);
-    let (clock, told) = (Clock::virtual_at(Duration::from_secs(1)), Arc::new(Told::default()));
-    let builder = Locks::builder().clock(clock.clone()).observer(told.clone());
-    let locks = builder.with_engine(Shared(stub.clone())).await.unwrap();
+    let (locks, stub, clock, told) = open_told(stub).await;
     let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
     let claim = of(&stub.attempted)[0];
-    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    tell(&stub, Event::Link { up: false });
     until("the reason is asked for", || of(&stub.rechecking).len() == 1).await;
     clock.advance(Duration::from_secs(5));
     of(&stub.rechecking).remove(0).send(vec![Standing::Unknown(lost_reply())]).unwrap();
@@ -216,12 +301,9 @@ async fn a_silence_is_told_after_10_s_with_the_reason_and_its_end_once() {
     assert!(of(&told.0).is_empty());
     clock.advance(Duration::from_millis(10));
     until("it is told", || !of(&told.0).is_empty()).await;
-    let why = "the reply was lost".to_owned();
-    assert_eq!(
-        of(&told.0)[0],
-        Seen::Unreachable { place: claim, silent_for: Duration::from_secs(10), why }
-    );
-    stub.context.get().unwrap().events.send(Event::Link { up: true });
+    let (silent_for, why) = (Duration::from_secs(10), "the reply was lost".to_owned());
+    assert_eq!(of(&told.0)[0], Seen::Unreachable { place: claim, refused: false, silent_for, why });
+    tell(&stub, Event::Link { up: true });
     until("the net asks again", || !of(&stub.rechecking).is_empty()).await;
     for asked in std::mem::take(&mut *of(&stub.rechecking)) {
         asked.send(vec![in_line().into()]).unwrap();
@@ -232,15 +314,13 @@ async fn a_silence_is_told_after_10_s_with_the_reason_and_its_end_once() {
 
 #[tokio::test]
 async fn a_silence_and_its_end_are_logged() {
-    let stub = Stub::default();
-    of(&stub.attempts).push_back(in_line());
-    let (locks, stub, clock) = open(stub).await;
+    let (locks, stub, clock) = open_in_line().await;
     let log = Log::from(Level::WARN);
     let _logged = heard_by(&log);
     let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
     let claim = of(&stub.attempted)[0];
-    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    tell(&stub, Event::Link { up: false });
     // Another test that came to the place before there was any log may have closed it meanwhile.
     tracing::callsite::rebuild_interest_cache();
     // Told by this thread, whose log hears it.
@@ -249,11 +329,7 @@ async fn a_silence_and_its_end_are_logged() {
     let words = ["no answer", "engine=\"stub\"", "stock", "silent_for=10s", "why=\""];
     let warned = |line: &String| words.iter().all(|word| line.contains(word));
     assert!(said.iter().any(warned), "{said:?}");
-    stub.context
-        .get()
-        .unwrap()
-        .events
-        .send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
+    tell(&stub, Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
     drop(soon("it is granted", waiting).await.unwrap());
     let said = log.take();
     assert!(
@@ -358,7 +434,7 @@ async fn w7_an_upgrade_during_a_silence_says_so_and_names_no_holder_of_before() 
     let broken = async || {
         until("the upgrade is asked for", || of(&stub.converting).len() == 1).await;
         reader_is_before(&locks, &stub, "web-4").await;
-        stub.context.get().unwrap().events.send(Event::Link { up: false });
+        tell(&stub, Event::Link { up: false });
         until("the reason is known", || locks.keeper.claims.any_silent()).await;
     };
     let error = upgrade_that_ends(&locks, &clock, &mut hold, broken).await;
@@ -464,7 +540,7 @@ async fn w7_a_timeout_during_a_silence_says_so_and_names_no_holder_of_before() {
     of(&stub.attempts).push_back(in_line());
     let (mut second, mut third) = (wait(), wait());
     assert!(futures_poll(second.as_mut()).is_none() && futures_poll(third.as_mut()).is_none());
-    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    tell(&stub, Event::Link { up: false });
     until("the reason is asked for", || !of(&stub.rechecked).is_empty()).await;
     until("it is known", || locks.silence(Kind::Lock, &Name::new("stock").unwrap()).is_some())
         .await;

@@ -159,7 +159,7 @@ impl Opened {
         request: &Request,
         patience: Duration,
     ) -> Result<(Ticks, Us, Reply), Broken> {
-        let mut last = None;
+        let mut last: Option<Broken> = None;
         let began = self.now();
         for round in 0..CONFLICTS_MAX {
             let store = self.link.store(patience).await.map_err(Broken::unsent)?;
@@ -168,7 +168,7 @@ impl Opened {
             let asked = match store.acquire(request).await {
                 Ok(asked) => asked,
                 Err(broken) if broken.repeat => {
-                    self.link.hindered(Some(id), began, &broken);
+                    self.link.hindered((Kind::Lock, &request.name), Some(id), began, &broken);
                     last = Some(broken);
                     if self.now().since(began) > self.link.options.request_timeout {
                         break;
@@ -183,8 +183,11 @@ impl Opened {
                 was if asked.taken => return said(Reply::Granted(was)),
                 Some(row) if row.left > 0 => return said(Reply::Busy(row)),
                 // Somebody stood on the row until it was too late: nobody is told that it is held.
-                _ if asked.now > request.not_after && last.is_some() => break,
-                _ if asked.now > request.not_after => return said(Reply::Late),
+                // Another conflict is no reason.
+                _ if asked.now > request.not_after => {
+                    let stood = last.filter(|broken| broken.waited);
+                    return stood.map_or_else(|| said(Reply::Late), Err);
+                }
                 // It was taken at the same time.
                 Some(_) => {}
                 None => {
@@ -194,7 +197,12 @@ impl Opened {
                         Ok(Some(now)) => return Ok((before, now, Reply::Granted(None))),
                         Ok(None) => {}
                         Err(broken) if broken.repeat => {
-                            self.link.hindered(Some(id), began, &broken);
+                            self.link.hindered(
+                                (Kind::Lock, &request.name),
+                                Some(id),
+                                began,
+                                &broken,
+                            );
                             last = Some(broken);
                         }
                         Err(broken) => return Err(broken),

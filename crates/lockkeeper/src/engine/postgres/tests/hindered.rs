@@ -7,7 +7,7 @@ use lockkeeper_testkit::postgres::server::PostgresServer;
 use super::kept::waits;
 use super::statements::Db;
 use super::{claim, open};
-use crate::engine::redis::tests::support::{Process, granted};
+use crate::engine::redis::tests::support::{Process, granted, until as until_so};
 use crate::engine::{Attempt, End, Event};
 use crate::words::claim::Claim;
 use crate::words::error::{Error, ErrorKind};
@@ -74,6 +74,39 @@ fn several_names_that_were_hindered_until_too_late_are_refused_with_that() {
         assert!(is_said(&why), "{why}");
     }
     assert_eq!(waits(&server), 1, "nobody waits any more: {}", server.log());
+}
+
+#[test]
+fn a_conflict_of_another_kind_is_no_reason_of_a_request_that_came_too_late() {
+    for several in [true, false] {
+        let server = PostgresServer::start();
+        // A row is waited for a quarter of it.
+        let one = process_with(&server, "request_timeout=60s");
+        take_and_free(&one, "a");
+        take_and_free(&one, "b");
+        let db = Db::of(&server.url());
+        db.run("BEGIN; SELECT FROM lockkeeper_locks WHERE name = 'b' FOR UPDATE");
+        let until = one.now().plus(Duration::from_secs(2));
+        let claims = ["a", "b"].map(|name| Claim { give_up: Some(until), ..claim(&one, name) });
+        let waits = "FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name \
+                     LIKE 'lockkeeper:%'";
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| match several {
+                true => one.wait(one.engine.attempt_all(&claims)),
+                false => vec![one.attempt(&claims[1])],
+            });
+            let waiting = || server.sql(&format!("SELECT count(*) {waits}")) == "1";
+            until_so("its time is over while it waits", || waiting() && one.now() > until);
+            server.sql(&format!("SELECT pg_cancel_backend(pid) {waits}"));
+            db.run("COMMIT");
+            for attempt in asked.join().unwrap() {
+                let (Attempt::Failed(why) | Attempt::Unknown(why)) = attempt else {
+                    panic!("{attempt:?}")
+                };
+                assert_eq!(why.kind(), ErrorKind::TimedOut, "{why}");
+            }
+        });
+    }
 }
 
 #[test]
