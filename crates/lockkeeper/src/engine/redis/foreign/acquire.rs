@@ -77,14 +77,7 @@ impl Acquires for Foreign {
             let place = Place { ask_at: Some(until), ..Place::default() };
             return Answer::Now(Attempt::InLine(place));
         }
-        let Some(request) = self.request(claim.id) else { return Answer::Now(Attempt::Busy(None)) };
-        let started = self.links.main.start(&[&request.call]);
-        let patience = self
-            .links
-            .options
-            .connect_timeout
-            .min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
-        Answer::later(self.clone().asked(claim.id, request, started, patience))
+        self.compete(claim)
     }
 
     fn again(&self, id: ClaimId) -> Option<Request> {
@@ -252,6 +245,15 @@ impl Foreign {
             entry.give_up = claim.give_up;
         }
         Ok(!known)
+    }
+
+    /// Asks the server for a claim.
+    pub(super) fn compete(self: &Arc<Self>, claim: &Claim) -> Answer<Attempt> {
+        let Some(request) = self.request(claim.id) else { return Answer::Now(Attempt::Busy(None)) };
+        let started = self.links.main.start(&[&request.call]);
+        let (now, longest) = (self.links.context.clock.now(), self.links.options.connect_timeout);
+        let patience = longest.min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
+        Answer::later(self.clone().asked(claim.id, request, started, patience))
     }
 
     /// The request for a claim; `None` when it is not wanted any more.

@@ -10,8 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Entry, Foreign, LOOK, Phase, State};
+use crate::engine::redis::client::lane::To;
 use crate::engine::redis::dialect::Terms;
 use crate::engine::redis::opened::{Acquires as _, Releases as _};
+use crate::engine::redis::resp::{Command, Value};
+use crate::engine::redis::wire::Started;
 use crate::engine::{Answer, Attempt, End, Line, Place};
 use crate::words::claim::{Claim, Mode};
 use crate::words::clock::Ticks;
@@ -198,13 +201,41 @@ impl Foreign {
             }
             // Whoever heard of it comes first, once in a while; on a guess no free lock is refused.
             Line::Try if heard => {
-                state.is_alone(now, &terms, PAUSE);
+                state.claims.get_mut(&claim.id)?.run_until = run_until;
                 drop(state);
-                self.forget(claim.id);
-                Some(Answer::Now(Attempt::Busy(None)))
+                Some(Answer::later(self.clone().gives_way(claim.clone(), terms)))
             }
             Line::Try => None,
         }
+    }
+
+    /// A try behind our own release, of which others heard. They may have had the lock and given it
+    /// back since, or left: it is refused only if one listens still, and so waits.
+    async fn gives_way(self: Arc<Self>, claim: Claim, terms: Arc<Terms>) -> Attempt {
+        if self.others_listen(&terms).await {
+            let now = self.links.context.clock.now();
+            self.state().is_alone(now, &terms, PAUSE);
+            self.forget(claim.id);
+            return Attempt::Busy(None);
+        }
+        if let Some(left) = self.state().left.iter_mut().find(|left| left.terms.key == terms.key) {
+            left.heard = false;
+        }
+        self.compete(&claim).get().await
+    }
+
+    /// Whether another connection listens to the channel of a lock at this moment.
+    async fn others_listen(&self, terms: &Terms) -> bool {
+        let Some(channel) = &terms.channel else { return false };
+        let ours = || self.state().channels.contains_key(channel);
+        let (listened, to) = (ours(), To::Key(terms.key.clone()));
+        let ask = || Some(Command::new(["PUBSUB", "NUMSUB", channel]));
+        let asked = self.links.prompt().finish(Started::nothing(), &to, ask, PAUSE);
+        // Where it is not told, perhaps because this user may not ask, it is a guess.
+        let Ok(told) = asked.await else { return false };
+        let all = told.value.items().get(1).and_then(Value::integer).unwrap_or(0);
+        // What began to listen here meanwhile may be counted already.
+        all > i64::from(listened || ours())
     }
 
     /// Lets others pass before a claim competes.

@@ -198,6 +198,39 @@ fn b3_a_try_behind_its_own_release_gives_way_to_those_who_heard_of_it_and_to_no_
 }
 
 #[test]
+fn a_try_behind_its_own_release_gets_a_free_lock_that_nobody_waits_for_any_more() {
+    let server = RedisServer::start();
+    let [looping, waiting] =
+        [(), ()].map(|()| Process::with(redisson(&server, RedissonLock::Plain)));
+    waiting.by_word_alone();
+    // Whoever heard of the release has had the lock and gave it back, or left.
+    for (name, has_it) in [("a", true), ("b", false)] {
+        // The loop's own process does not wait for the lock that it watches.
+        let query = Query::One(Kind::Lock, Name::new(name).unwrap());
+        looping.wait(looping.engine.watch(WatchId(7), &query)).unwrap();
+        let held = taken(&looping, name);
+        let run_ends = looping.clock.now().plus(Duration::from_millis(60));
+        let wanted = waiting.queue(name, Mode::Exclusive);
+        until("the loop has run for long", || run_ends < looping.clock.now());
+        assert!(matches!(looping.release(held), End::Freed));
+        if has_it {
+            granted(waiting.attempt_until(&wanted));
+            assert!(matches!(waiting.release(wanted.id), End::Freed));
+        } else {
+            waiting.withdraw(wanted.id);
+            let listen = || server.command(&["PUBSUB", "NUMSUB", &channel(name)]).pop();
+            until("it does not listen any more", || listen().as_deref() == Some("1"));
+        }
+        granted(looping.attempt_try(&looping.exclusive(name)));
+        looping.engine.unwatch(WatchId(7));
+    }
+}
+
+fn channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+#[test]
 fn a_claim_that_stands_back_looks_before_its_caller_gives_up() {
     let server = RedisServer::start();
     let process = Process::with(plain(&server));
