@@ -1,11 +1,15 @@
 //! Requests that count only once replicas have what they wrote: one WAIT behind each batch, and
 //! never more than one outstanding.
 //!
+//! WAIT is about what its own connection wrote. So a script that gives a hold which is there
+//! already, of an earlier question or by somebody else's release, writes its time to live once more
+//! (PEXPIRE): without that the WAIT behind it would count replicas that lack the hold.
+//!
 //! WAIT keeps its connection from doing anything else, so requests that come meanwhile gather and
 //! are the next batch: they share its round trip to the replicas.
 
-use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
@@ -13,7 +17,7 @@ use tokio::task::unconstrained;
 
 use super::super::options::Wait;
 use super::pipe::{Broken, Outcome, Pipe};
-use super::resp::{Command, Value};
+use super::resp::{Command, Gives, Value};
 use super::why::outcome;
 use crate::engine::either::either;
 
@@ -52,7 +56,9 @@ impl Gate {
 
     /// The connection is gone: nothing of what gathered was sent.
     pub(super) fn refuse(&self, why: &str) {
-        for (_, reply) in std::mem::take(&mut *self.gathered()) {
+        // Whoever is told may ask again in its turn: nothing is locked meanwhile.
+        let gathered = std::mem::take(&mut *self.gathered());
+        for (_, reply) in gathered {
             // Whoever asked may have left.
             let _ = reply.send(Err(Broken::NotSent(why.into())));
         }
@@ -60,22 +66,23 @@ impl Gate {
 
     /// Drives a connection, and sends batch after batch over it, until it ends; answers why.
     pub(super) async fn serve(&self, pipe: &Pipe, driver: impl Future<Output = String>) -> String {
-        let mut batches = pin!(self.send_batches(pipe));
-        match either(driver, batches.as_mut()).await {
-            Ok(why) => {
-                // The driver has said of each request what became of it: that is handed on.
-                _ = either(unconstrained(batches), std::future::ready(())).await;
-                why
-            }
-            Err(never) => match never {},
-        }
+        let over = AtomicBool::new(false);
+        let mut batches = pin!(self.send_batches(pipe, &over));
+        let Ok(why) = either(driver, batches.as_mut()).await else { return String::new() };
+        // The driver has said of each request what became of it: that is handed on. What gathers
+        // from here on is refused once, by whoever ends the connection: those who are told may ask
+        // again at once, and would be told for ever.
+        over.store(true, Ordering::Relaxed);
+        _ = either(unconstrained(batches), std::future::ready(())).await;
+        self.refuse(&why);
+        why
     }
 
-    /// Sends batch after batch, for as long as it is polled.
-    async fn send_batches(&self, pipe: &Pipe) -> Infallible {
+    /// Sends batch after batch, for as long as it is polled and the connection is not `over`.
+    async fn send_batches(&self, pipe: &Pipe, over: &AtomicBool) {
         let (replicas, millis) = (u64::from(self.wait.replicas), self.wait.timeout.as_millis());
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-        loop {
+        while !over.load(Ordering::Relaxed) {
             let batch: Vec<_> = {
                 let mut gathered = self.gathered();
                 let most = gathered.len().min(BATCH_MAX);
@@ -86,13 +93,16 @@ impl Gate {
                 continue;
             }
             let (mut commands, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+            let gives: Vec<Gives> = commands.iter().map(Command::gives).collect();
             commands.push(Command::new(["WAIT"]).number(replicas).number(millis));
             let mut answers = pipe.send(&commands).into_iter().map(outcome);
             let waited = answers.next_back();
             let mut granted = Vec::new();
-            for (answer, reply) in answers.zip(replies) {
+            for ((answer, reply), gives) in answers.zip(replies).zip(gives) {
                 match answer.await {
-                    Ok((order, value)) if grants(&value) => granted.push((order, value, reply)),
+                    Ok((order, value)) if given(gives, &value) => {
+                        granted.push((order, value, reply))
+                    }
                     // What gives nothing needs no replica. Whoever asked may have left.
                     outcome => _ = reply.send(outcome),
                 }
@@ -129,32 +139,34 @@ impl Gate {
     }
 }
 
-/// Whether an answer gives or extends a hold. Answers begin with their word, those of renewals have
-/// one for each lease, and that of the short way is the number alone.
-fn grants(value: &Value) -> bool {
-    let is = |value: &Value, word: &str| value.text() == Some(word);
+/// Whether an answer gives what its request asked for. That of the short way is the number alone.
+fn given(gives: Gives, value: &Value) -> bool {
     // Its number may stand behind it.
     let kept = |value: &Value| value.text().is_some_and(|text| text.starts_with('D'));
-    if let Some(text) = value.bytes() {
-        return !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    }
-    match value.items() {
-        [first, ..] if is(first, "G") => true,
-        [first, ..] if ["L", "B", "T", "M", "F", "E", "W"].iter().any(|word| is(first, word)) => {
-            false
+    match (gives, value.bytes()) {
+        (Gives::Nothing, _) => false,
+        (Gives::Hold, Some(text)) => !text.is_empty() && text.iter().all(u8::is_ascii_digit),
+        (Gives::Hold, None) => value.items().first().and_then(Value::text) == Some("G"),
+        // The words stand for themselves, or behind the server's time.
+        (Gives::Time, _) => {
+            value.items().iter().any(|item| kept(item) || item.items().iter().any(kept))
         }
-        items => items.iter().any(|item| kept(item) || item.items().iter().any(kept)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::pin::Pin;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Wake, Waker};
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::UnixStream;
 
+    use super::super::script::{Call, Which};
     use super::*;
     use crate::engine::stream::Stream;
 
@@ -177,7 +189,8 @@ mod tests {
         let serves = gate.clone();
         let ended = tokio::spawn(async move { serves.serve(&pipe, driver).await });
         let soon = async |answer| tokio::time::timeout(PATIENCE, answer).await.unwrap();
-        let mut asked = gate.take(&[Command::new(["RELEASE"]), Command::new(["ACQUIRE"])]);
+        let acquire = || Command::new(["ACQUIRE"]).giving(Gives::Hold);
+        let mut asked = gate.take(&[Command::new(["RELEASE"]), acquire()]);
         read(&mut server, "$1\r\n1\r\n$6\r\n120000\r\n").await;
         server.write_all(b":1\r\n").await.unwrap();
         let (acquired, released) = (asked.pop().unwrap(), asked.pop().unwrap());
@@ -185,7 +198,7 @@ mod tests {
         assert_eq!(released.map(|(_, value)| value), Ok(Value::Integer(1)), "no replica has it");
         server.write_all(b"$5\r\n12345\r\n").await.unwrap();
         // Behind that WAIT.
-        let mut gathers = gate.take(&[Command::new(["ACQUIRE"])]);
+        let mut gathers = gate.take(&[acquire()]);
         drop(server);
         let why = "the server closed the connection";
         assert_eq!(soon(acquired).await.unwrap(), Err(Broken::Unknown(why.into())));
@@ -200,23 +213,95 @@ mod tests {
 
     #[test]
     fn what_gives_or_extends_a_hold_is_told_from_what_does_not() {
-        let renewals = |words: &[&str]| Value::Array(words.iter().map(|word| text(word)).collect());
-        for (value, is) in [
-            (Value::Array(vec![text("G"), text("1"), text("2"), text("3")]), true),
-            (Value::Array(vec![text("B"), text("1"), text("2"), text("D")]), false),
-            (Value::Array(vec![text("L"), text("1")]), false),
-            (text("1765803841359"), true),
-            (Value::Array(vec![text("W"), text("1790000000000000")]), false),
-            (text("OK"), false),
-            // A release on the short way.
-            (Value::Integer(1), false),
-            (Value::Array(vec![text("1790000000000000"), renewals(&["X", "D7"])]), true),
-            (Value::Array(vec![text("1790000000000000"), renewals(&["X"])]), false),
-            (renewals(&["X", "D"]), true),
-            (renewals(&["X", "X"]), false),
-            (Value::Error("NOSCRIPT".into()), false),
+        let words = |words: &[&str]| Value::Array(words.iter().map(|word| text(word)).collect());
+        let now = "1790000000000000";
+        for (gives, value, is) in [
+            (Gives::Hold, words(&["G", now, "2", "3"]), true),
+            (Gives::Hold, Value::Array(vec![text("G"), text(now), words(&["G"])]), true),
+            (Gives::Hold, words(&["B", now, "2", "D"]), false),
+            (Gives::Hold, words(&["L", now]), false),
+            (Gives::Hold, words(&["W", now]), false),
+            (Gives::Hold, text("1765803841359"), true),
+            (Gives::Hold, Value::Error("NOSCRIPT".into()), false),
+            (Gives::Time, Value::Array(vec![text(now), words(&["X", "D7"])]), true),
+            (Gives::Time, Value::Array(vec![text(now), words(&["X"])]), false),
+            (Gives::Time, words(&["X", "D"]), true),
+            (Gives::Time, words(&["D"]), true),
+            (Gives::Time, words(&["X", "X"]), false),
+            (Gives::Time, Value::Error("NOSCRIPT".into()), false),
+            // Releases, on the short way and otherwise, withdrawals, and what is only looked at.
+            (Gives::Nothing, Value::Integer(1), false),
+            (Gives::Nothing, words(&["D", now]), false),
+            (Gives::Nothing, words(&["D"]), false),
+            (Gives::Nothing, Value::Array(vec![text("D"), Value::Integer(1)]), false),
+            (Gives::Nothing, text("1765803841359"), false),
+            (Gives::Nothing, text("OK"), false),
         ] {
-            assert_eq!(grants(&value), is, "{value:?}");
+            assert_eq!(given(gives, &value), is, "{gives:?} {value:?}");
         }
+    }
+
+    #[test]
+    fn each_script_says_what_its_answer_may_give() {
+        let of = |gives| {
+            let all = Which::ALL.iter().map(|(which, _)| *which);
+            let some = all.filter(|which| {
+                let call = Call::new(*which);
+                let commands = [call.by_name(), call.in_full()];
+                commands.iter().all(|command| command.gives() == gives)
+            });
+            some.collect::<BTreeSet<_>>()
+        };
+        let named = |word: &str| {
+            let all = Which::ALL.iter().map(|(which, _)| *which);
+            all.filter(|which| format!("{which:?}").contains(word)).collect::<BTreeSet<_>>()
+        };
+        let both = [Which::Convert, Which::Together].into();
+        let hold = &(&named("Take") | &named("Acquire")) | &both;
+        assert_eq!(of(Gives::Hold), hold);
+        assert_eq!(of(Gives::Time), named("Renew"));
+        assert!(of(Gives::Nothing).is_superset(&(&named("Release") | &named("Inspect"))));
+    }
+
+    /// Asks again as soon as it is told that nothing was sent, as those do who wait for a
+    /// connection; not for ever, or a test that fails would not end.
+    struct Insists {
+        gate: Arc<Gate>,
+        asked: AtomicUsize,
+        answers: Mutex<Vec<oneshot::Receiver<Outcome>>>,
+    }
+
+    impl Insists {
+        fn ask(self: &Arc<Self>) {
+            if self.asked.fetch_add(1, Ordering::Relaxed) > 10_000 {
+                return;
+            }
+            let mut answers = self.gate.take(&[Command::new(["ACQUIRE"])]);
+            let waker = Waker::from(self.clone());
+            for answer in &mut answers {
+                assert!(Pin::new(answer).poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            self.answers.lock().unwrap().append(&mut answers);
+        }
+    }
+
+    impl Wake for Insists {
+        fn wake(self: Arc<Self>) {
+            self.ask();
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_again_at_once_does_not_keep_a_connection_that_ended_from_its_end() {
+        let (ours, server) = UnixStream::pair().unwrap();
+        let (pipe, driver) = Pipe::new(Stream::Unix(ours), PATIENCE, Arc::new(|_, _| {}));
+        let gate = Arc::new(Gate::new(Wait { replicas: 1, timeout: PATIENCE }));
+        let asks = Insists { gate: gate.clone(), asked: 0.into(), answers: Mutex::default() };
+        let asks = Arc::new(asks);
+        drop(server);
+        asks.ask();
+        gate.serve(&pipe, driver).await;
+        let asked = asks.asked.load(Ordering::Relaxed);
+        assert!(asked <= 3, "asked {asked} times, and told as often that there is no connection");
     }
 }

@@ -82,14 +82,36 @@ impl fmt::Display for Garbage {
     }
 }
 
+/// What the answer to a command may give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(in crate::engine) enum Gives {
+    /// No hold, and no more time to one.
+    #[default]
+    Nothing,
+    /// A hold.
+    Hold,
+    /// More time to holds, each of which has a word in the answer.
+    Time,
+}
+
 /// One command as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::engine) struct Command(Texts);
+pub(in crate::engine) struct Command(Texts, Gives);
 
 impl Command {
     /// A command from its words.
     pub(in crate::engine) fn new<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(words.into_iter().collect())
+        Self(words.into_iter().collect(), Gives::Nothing)
+    }
+
+    /// The same with what its answer may give.
+    pub(super) fn giving(self, gives: Gives) -> Self {
+        Self(self.0, gives)
+    }
+
+    /// What its answer may give.
+    pub(super) fn gives(&self) -> Gives {
+        self.1
     }
 
     /// Adds one argument.

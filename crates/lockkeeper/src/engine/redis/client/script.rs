@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use super::resp::Command;
+use super::resp::{Command, Gives};
 use super::texts::Texts;
 
 /// A Lua script and its name on the server.
@@ -161,6 +161,7 @@ impl Call {
     fn command_with(&self, verb: &str, script: &str, more: Option<String>) -> Command {
         let keys = self.keys.len() + usize::from(more.is_some());
         let mut command = Command::new([verb, script]).number(keys as u64);
+        command = command.giving(self.script.gives());
         command.append(&self.keys);
         if let Some(key) = more {
             command.push(key.as_bytes());
@@ -222,6 +223,29 @@ impl Which {
 }
 
 impl Which {
+    /// What its answer may give on one server; what members of a quorum give is counted elsewhere.
+    fn gives(self) -> Gives {
+        match self {
+            Self::Take
+            | Self::TakePermits
+            | Self::Acquire
+            | Self::Convert
+            | Self::Together
+            | Self::PlainAcquire
+            | Self::HashAcquire
+            | Self::ReadAcquire
+            | Self::WriteAcquire
+            | Self::FairAcquire
+            | Self::PermitsAcquire => Gives::Hold,
+            Self::Renew
+            | Self::PlainRenew
+            | Self::HashRenew
+            | Self::ReadRenew
+            | Self::PermitsRenew => Gives::Time,
+            _ => Gives::Nothing,
+        }
+    }
+
     /// What asks a server which of these it knows, as a node of a cluster has them or as one server
     /// does.
     pub(super) fn exist(scripts: &[Self], in_slot: bool) -> Command {

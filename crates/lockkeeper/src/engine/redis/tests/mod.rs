@@ -31,6 +31,7 @@ mod standing_back;
 pub(in crate::engine) mod support;
 mod tls;
 mod watch;
+mod written;
 
 use lockkeeper_testkit::proxy;
 use lockkeeper_testkit::redis::server;
