@@ -130,6 +130,25 @@ impl Tls {
         Self { files, server_name, config, before: Before::default() }
     }
 
+    /// With files on a mount that hangs, until the other end is dropped.
+    #[cfg(test)]
+    pub(crate) fn hanging(until: std::sync::mpsc::Receiver<()>) -> Self {
+        let until = Mutex::new(until);
+        let config = Reread::new("a file of the TLS options", move |_| {
+            _ = until.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            Err(wrong("it is gone".into()))
+        });
+        Self { config, ..Self::new(Files::default(), None) }
+    }
+
+    /// Reads its files, which may take as long as a disk does: none of that is a server's silence.
+    ///
+    /// # Errors
+    /// One cannot be read, or not by `until`.
+    pub(crate) async fn read(&self, until: Instant) -> Result<Arc<ClientConfig>> {
+        self.config.now(until).await.map(|made| made.config)
+    }
+
     /// The server at this address answered what it was told over TLS. That the handshake ended says
     /// less: TLS 1.3 tells only afterwards whether our certificate is accepted.
     pub(crate) fn accepted(&self, at: &str) {
@@ -187,21 +206,19 @@ fn wrong(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Makes TLS of a TCP connection to the server that messages call `at`, by `until`; `hint` says
-/// what to do where it speaks none.
+/// Makes TLS of a TCP connection to the server that messages call `at`; `hint` says what to do
+/// where it speaks none.
 ///
 /// # Errors
-/// A file that cannot be read, or a server that cannot be trusted, does not trust us, or speaks no
-/// TLS.
+/// A server that cannot be trusted, does not trust us, or speaks no TLS.
 pub(crate) async fn shake_hands(
     tls: &Tls,
     host: &str,
     at: &str,
     hint: &str,
     stream: TcpStream,
-    until: Instant,
+    config: Arc<ClientConfig>,
 ) -> Result<TlsStream<TcpStream>> {
-    let config = tls.config.now(until).await?.config;
     let name = tls.server_name.as_deref().unwrap_or(host);
     let name = ServerName::try_from(name.to_owned())
         .map_err(|_| wrong(format!("{name} is not a name that a certificate can carry")))?;

@@ -100,8 +100,9 @@ async fn open(
         return Err(Error::new(ErrorKind::Refused, text));
     }
     let hint = "add sslmode=disable where the network is trusted";
+    let config = tls.read(until).await.map_err(errors::libpq)?;
     let stream =
-        tls::shake_hands(tls, host, at, hint, stream, until).await.map_err(errors::libpq)?;
+        tls::shake_hands(tls, host, at, hint, stream, config).await.map_err(errors::libpq)?;
     Ok(Box::new(stream))
 }
 

@@ -83,6 +83,7 @@ pub(super) async fn dial(
         None => Stream::Tcp(tcp),
         Some(tls) => {
             let host = &server.0;
+            let config = tls.read(until).await?;
             Stream::Tls(Box::new(
                 shake_hands(
                     tls,
@@ -90,7 +91,7 @@ pub(super) async fn dial(
                     &at,
                     "leave tls out of the URL, or use its secureClientPort",
                     tcp,
-                    until,
+                    config,
                 )
                 .await?,
             ))

@@ -15,7 +15,7 @@ use crate::engine::either::either;
 use crate::engine::password::Login;
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
-use crate::words::error::{Error, Result};
+use crate::words::error::Result;
 
 /// Says where the server is now, each time before it is dialled: a deployment whose master moves
 /// asks those who know.
@@ -75,15 +75,31 @@ async fn login(at: &Address, options: &RedisOptions, until: Instant) -> Result<O
     }
 }
 
-/// TLS with a server that took the connection. Silence is told as such before all of the time is
-/// over, so that nobody who waits for more than this says less.
-pub(in crate::engine::redis) async fn or_silent<T>(
+/// When what keeps a dial is told at last: before its time is over.
+pub(in crate::engine::redis) fn before(until: Instant) -> Instant {
+    until - until.saturating_duration_since(Instant::now()) / 8
+}
+
+/// TLS with a server that took the connection, by `until`. Silence is noted before all of the time
+/// is over, so that nobody who waits for more than this is told less; one that is only slow may
+/// answer still.
+#[cfg_attr(
+    not(feature = "sentinel"),
+    allow(dead_code, reason = "only Sentinels are waited for so")
+)]
+pub(in crate::engine::redis) async fn noting_silence<T>(
     shaking: impl Future<Output = Result<T>>,
     until: Instant,
-    silent: impl FnOnce() -> Error,
+    note: impl FnOnce(),
 ) -> Result<T> {
-    let left = until.saturating_duration_since(Instant::now());
-    timeout_at(until - left / 8, shaking).await.unwrap_or_else(|_| Err(silent()))
+    let mut shaking = pin!(shaking);
+    match timeout_at(before(until), shaking.as_mut()).await {
+        Ok(shaken) => shaken,
+        Err(_) => {
+            note();
+            shaking.await
+        }
+    }
 }
 
 /// A plain port says nothing to most greetings in TLS, because it waits for the end of a line. A
@@ -107,12 +123,42 @@ async fn dial(address: &Address, options: &RedisOptions, until: Instant) -> Resu
             let Some(tls) = &options.tls else { return Ok(Stream::Tcp(stream)) };
             let hint = format!("give its TLS port, or {}", options.spelling.no_tls);
             let at = address.to_string();
-            let shaking = shake_hands(tls, host, &at, &hint, stream, until);
-            let silent = || failed(io::Error::other(says_nothing("give its TLS port")));
-            Ok(Stream::Tls(Box::new(or_silent(shaking, until, silent).await?)))
+            let config = tls.read(before(until)).await?;
+            let shaking = shake_hands(tls, host, &at, &hint, stream, config);
+            // Told before all of the time is over: whoever waits for no more than that is told it.
+            let Ok(shaken) = timeout_at(before(until), shaking).await else {
+                return Err(failed(io::Error::other(says_nothing("give its TLS port"))));
+            };
+            Ok(Stream::Tls(Box::new(shaken?)))
         }
         Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await.map_err(failed)?)),
         #[cfg(feature = "sentinel")]
         Address::Service(_) => Err(errors::unreachable(address, "nobody said where it is")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use tokio::time::sleep_until;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_that_is_slow_is_noted_as_silent_and_comes_to_its_end() {
+        let eighth = Duration::from_secs(1);
+        for (takes, is_noted) in [(6, false), (7, true)] {
+            let (from, noted) = (Instant::now(), Cell::new(None));
+            let shaking = async {
+                sleep_until(from + eighth * takes + eighth / 2).await;
+                Ok(takes)
+            };
+            let note = || noted.set(Some(Instant::now()));
+            let shaken = noting_silence(shaking, from + eighth * 8, note).await;
+            assert_eq!(shaken.ok(), Some(takes));
+            assert_eq!(noted.get(), is_noted.then_some(from + eighth * 7));
+        }
     }
 }

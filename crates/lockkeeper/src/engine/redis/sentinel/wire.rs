@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -16,7 +16,7 @@ use crate::engine::either::either;
 use crate::engine::password::Login;
 use crate::engine::redis::client::pipe::{Outcome, Pipe};
 use crate::engine::redis::client::resp::{Command, Value};
-use crate::engine::redis::client::stream::{or_silent, says_nothing};
+use crate::engine::redis::client::stream::{before, noting_silence, says_nothing};
 use crate::engine::redis::client::why::value;
 use crate::engine::redis::client::wire::driven;
 use crate::engine::redis::errors::is_about_password;
@@ -140,7 +140,9 @@ impl Node {
         loop {
             let within = options.master.connect_timeout;
             let until = Instant::now() + within;
-            let connected = timeout_at(until, self.connect(options, label, until)).await;
+            let silent = OnceLock::new();
+            let connecting = self.connect(options, label, until, &silent);
+            let connected = timeout_at(until, connecting).await;
             let why = match connected {
                 Ok(Ok((pipe, driver))) => {
                     self.refusal.did(Stage::Greeting);
@@ -155,7 +157,9 @@ impl Node {
                     }
                 }
                 Ok(Err(why)) => why,
-                Err(_) => errors::away(&self.at, format_args!("no answer within {within:?}")),
+                Err(_) => silent.into_inner().unwrap_or_else(|| {
+                    errors::away(&self.at, format_args!("no answer within {within:?}"))
+                }),
             };
             self.note(None);
             self.failed(Stage::Greeting, &why, clock);
@@ -197,12 +201,13 @@ impl Node {
         options: &SentinelOptions,
         label: &str,
         until: Instant,
+        silent: &OnceLock<Error>,
     ) -> Result<(Pipe, impl Future<Output = String> + Send + 'static + use<>)> {
         let login = match &options.password {
             Some(password) => Some(password.to_dial(&self.at.to_string(), until).await?),
             None => None,
         };
-        let stream = self.dial(options, until).await?;
+        let stream = self.dial(options, until, silent).await?;
         let node = Arc::downgrade(self);
         let prefix = format!("{} ", options.service);
         let hear = Arc::new(move |_, items: Vec<Value>| {
@@ -226,7 +231,13 @@ impl Node {
         }
     }
 
-    async fn dial(&self, options: &SentinelOptions, until: Instant) -> Result<Stream> {
+    /// Silence in TLS is told to those who wait, and the handshake goes on.
+    async fn dial(
+        &self,
+        options: &SentinelOptions,
+        until: Instant,
+        silent: &OnceLock<Error>,
+    ) -> Result<Stream> {
         let failed = |error: std::io::Error| errors::away(&self.at, error);
         let Address::Tcp(host, port) = &self.at else {
             return Err(errors::away(&self.at, "a Sentinel listens at a host and a port"));
@@ -235,12 +246,16 @@ impl Node {
         let Some(tls) = &options.master.tls else { return Ok(Stream::Tcp(stream)) };
         let (at, instead) = (self.at.to_string(), errors::TLS_PORT);
         let hint = format!("{instead}, or leave out tls=true");
-        let shaking = shake_hands(tls, host, &at, &hint, stream, until);
-        let silent = || errors::away(&self.at, says_nothing(instead));
         // Whoever asks where the master is waits for half of the time.
         let now = Instant::now();
         let soon = now + until.saturating_duration_since(now) / 2;
-        Ok(Stream::Tls(Box::new(or_silent(shaking, soon, silent).await?)))
+        let config = tls.read(before(soon)).await?;
+        let shaking = shake_hands(tls, host, &at, &hint, stream, config);
+        let note = || {
+            let why = silent.get_or_init(|| errors::away(&self.at, says_nothing(instead)));
+            self.state.send_replace(State::Down(why.clone()));
+        };
+        Ok(Stream::Tls(Box::new(noting_silence(shaking, soon, note).await?)))
     }
 
     /// Who we are, and what we listen to.

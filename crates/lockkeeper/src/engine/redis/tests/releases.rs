@@ -230,7 +230,8 @@ impl OverTls {
             runtime.unwrap().block_on(async {
                 let socket = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
                 let until = tokio::time::Instant::now() + PATIENCE;
-                let shaken = shake_hands(&tls, "localhost", "there", "", socket, until);
+                let config = tls.read(until).await.unwrap();
+                let shaken = shake_hands(&tls, "localhost", "there", "", socket, config);
                 let stream = shaken.await.unwrap();
                 let stream = Stream::Tls(Box::new(stream));
                 // Nothing but a word wakes the driver within a test.

@@ -126,3 +126,15 @@ fn b2_a_server_is_not_trusted_before_for_what_another_one_of_the_same_url_showed
     let error = refused(other);
     assert!(error.kind() == ErrorKind::Refused && !error.is_outage(), "{error}");
 }
+
+#[test]
+fn a_file_of_tls_that_is_not_read_in_time_is_told_and_no_server_is_said_to_be_silent() {
+    let (ends, hangs) = std::sync::mpsc::channel();
+    let server = silent();
+    let mut options = options(server.local_addr().expect("it is bound").port());
+    options.connect_timeout = Duration::from_secs(1);
+    options.tls = Some(Tls::hanging(hangs));
+    let error = refused(options);
+    assert!(error.message().contains("is not read in time"), "{error}");
+    drop(ends);
+}

@@ -1,18 +1,26 @@
 //! What is refused, and why: one line with the URL to use.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lockkeeper_testkit::proxy::{Proxy, Way};
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 use lockkeeper_testkit::servers::{certificates, free_port};
 
-use super::support::{open, process};
+use tokio::sync::watch;
+
+use super::super::wire::Node;
+use super::support::{open, options_of, process};
+use crate::engine::redis::options::Address;
 use crate::engine::redis::tests::support::{
     Process, fill, options, silence_is_no_reason_to_leave_out_tls, until,
 };
 use crate::engine::{End, Renewal};
 use crate::words::claim::Mode;
+use crate::words::clock::Clock;
 use crate::words::error::{Error, ErrorKind};
 use crate::words::guarantee::Class;
 
@@ -58,22 +66,56 @@ fn several_that_are_no_sentinels_are_named_in_one_sentence() {
     assert!(says(one, two) || says(two, one), "{error}");
 }
 
+/// A Sentinel, and its port for TLS.
+fn sentinel_with_tls(dir: &Path, lines: &str) -> (RedisServer, u16) {
+    let (secure, file) = (free_port(), |name: &str| dir.join(name).display().to_string());
+    let (certificate, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
+    let sentinel = RedisServer::start_sentinel_with(&format!(
+        "tls-port {secure}\ntls-cert-file {certificate}\ntls-key-file {key}\n\
+         tls-ca-cert-file {ca}\ntls-auth-clients no\ntls-replication yes\n{lines}"
+    ));
+    (sentinel, secure)
+}
+
+fn over_tls(dir: &Path) -> String {
+    format!("tls=true&tls_ca={}&tls_name=localhost", dir.join("ca.pem").display())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_sentinel_that_is_slow_in_tls_is_silent_to_those_who_wait_and_connected_all_the_same() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = certificates::make(home.path());
+    let (_sentinel, secure) = sentinel_with_tls(&dir, "");
+    // Again where the machine stood still for longer than a dial may take.
+    until("a dial that is slow comes to its end", || {
+        let proxy = Proxy::to(secure);
+        proxy.hold(Way::Down);
+        let (at, tls) = (format!("127.0.0.1:{}", proxy.port()), over_tls(&dir));
+        let options = Arc::new(options_of(&format!("{at}/m?connect_timeout=4s&{tls}")));
+        let node = Node::new(Address::Tcp("127.0.0.1".into(), proxy.port()));
+        let (_close, closed) = watch::channel(false);
+        let by = ("test".to_owned(), Clock::real());
+        let keeping = tokio::spawn(node.clone().keep(options, by, closed, |_, _| ()));
+        until("its silence is told", || node.why_down().is_some());
+        let why = node.why_down().expect("it is told");
+        proxy.heal();
+        until("it is connected", || node.why_down().is_none());
+        keeping.abort();
+        let once = proxy.accepted() == 1;
+        assert!(!once || why.message().contains("give the Sentinels' TLS port"), "{why}");
+        once
+    });
+}
+
 #[test]
 fn tls_is_spoken_to_sentinels_and_their_master_and_on_one_side_only_it_is_named() {
     let home = tempfile::tempdir().expect("a directory");
     let dir = certificates::make(home.path());
     let (_master, port) = RedisServer::start_with_tls(&dir, &["--tls-auth-clients", "no"]);
-    let secure = free_port();
-    let file = |name: &str| dir.join(name).display().to_string();
     // The master is watched at its port for TLS, and that is what they name.
-    let sentinel = RedisServer::start_sentinel_with(&format!(
-        "tls-port {secure}\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\n\
-         tls-auth-clients no\ntls-replication yes\nsentinel monitor m 127.0.0.1 {port} 1\n",
-        file("server.pem"),
-        file("server.key"),
-        file("ca.pem"),
-    ));
-    let tls = format!("tls=true&tls_ca={}&tls_name=localhost", file("ca.pem"));
+    let (sentinel, secure) =
+        sentinel_with_tls(&dir, &format!("sentinel monitor m 127.0.0.1 {port} 1\n"));
+    let tls = over_tls(&dir);
     let url = |port, options: &str| format!("redis+sentinel://127.0.0.1:{port}/m?{options}");
     let process = open(&url(secure, &tls)).expect("it names a master that speaks TLS");
     let (held, _) = process.take("a", Mode::Exclusive);

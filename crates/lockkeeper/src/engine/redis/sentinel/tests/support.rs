@@ -24,7 +24,12 @@ pub(super) fn process(deployment: &Deployment) -> Process {
 
 /// The options of a URL that names these Sentinels.
 pub(in super::super) fn options(sentinels: &str) -> SentinelOptions {
-    let mut url = EngineUrl::parse(&format!("redis+sentinel://{sentinels}/m")).unwrap();
+    options_of(&format!("{sentinels}/m"))
+}
+
+/// The same with a service and options of the URL.
+pub(super) fn options_of(rest: &str) -> SentinelOptions {
+    let mut url = EngineUrl::parse(&format!("redis+sentinel://{rest}")).unwrap();
     SentinelOptions::take(&mut url, &Common::new(Duration::from_secs(30), 100)).unwrap()
 }
 
