@@ -14,10 +14,10 @@ use lockkeeper_testkit::redis::server::RedisServer;
 
 use crate::subjects::redis_server;
 
-/// A URL as the value of an option of another one.
 /// Only what hangs takes longer than this.
 const HANGS: Duration = Duration::from_secs(120);
 
+/// A URL as the value of an option of another one.
 fn quoted(url: &str) -> String {
     url.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
@@ -163,6 +163,33 @@ async fn the_half_that_can_be_reached_is_given_back_while_the_other_is_out_of_re
     let new = Locks::open(&new).await.expect("it can be opened");
     let free = new.mutex("stock").lock().timeout(HANGS).await;
     assert!(free.is_ok(), "and is told when it is back: {:?}", free.err());
+}
+
+#[tokio::test]
+async fn force_takes_away_the_half_that_can_be_reached_and_says_that_the_other_cannot() {
+    let server = RedisServer::start();
+    let (memory, away) = ("memory:moving-away", format!("redis://127.0.0.1:{}", server.port()));
+    let away = format!("{away}?request_timeout=500ms&connect_timeout=1s");
+    for urls in [[memory, &away], [&away, memory]] {
+        let both = url(urls[0], urls[1]);
+        let (holds, forces) = (Locks::open(&both).await, Locks::open(&both).await);
+        let (holds, forces) = (holds.expect("it can be opened"), forces.expect("and again"));
+        // Nothing ends by itself while the test lasts.
+        let guard = holds.mutex("stock").lock().ttl(5 * HANGS).await.expect("it is free");
+        server.stop();
+        let error = forces.force_release(Kind::Lock, "stock").await.expect_err("one is away");
+        assert!(error.message().contains("only one of the two halves"), "{error}");
+        let one = Locks::open(memory).await.expect("it can be opened");
+        let free = one.mutex("stock").lock().timeout(HANGS).await;
+        assert!(free.is_ok(), "the half that can be reached: {:?}", free.err());
+        let lost = tokio::time::timeout(HANGS, guard.lost());
+        assert!(lost.await.is_ok(), "its holder has lost both");
+        server.go_on();
+        drop(guard);
+        let other = Locks::open(&away).await.expect("it can be opened");
+        let free = other.mutex("stock").lock().timeout(HANGS).await;
+        assert!(free.is_ok(), "and the other is given back: {:?}", free.err());
+    }
 }
 
 #[tokio::test]

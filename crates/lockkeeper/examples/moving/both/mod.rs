@@ -97,6 +97,15 @@ fn whole_entry(mut old: Entry, new: Entry, abouts: &[Description; 2]) -> Entry {
     old
 }
 
+/// What is told where one half could not be taken away.
+fn one_half(other: bool, error: Error) -> Error {
+    if !other {
+        return error;
+    }
+    let text = format!("only one of the two halves was taken away: {}", error.message());
+    Error::new(error.kind(), text).temporary(error.is_temporary())
+}
+
 impl Both {
     /// The old engine and the new one.
     pub fn of(engines: [Arc<dyn Engine>; 2]) -> Self {
@@ -246,16 +255,25 @@ impl Engine for Both {
             // the other half is.
             let mut found = Vec::new();
             for engine in &engines {
-                found.extend(got(engine.read(&Query::One(kind, name.clone()))).await?.pop());
+                found.push(got(engine.read(&Query::One(kind, name.clone()))).await);
             }
-            let mut forced = false;
-            for (engine, entry) in engines.iter().zip(found) {
-                if !entry.holders.is_empty() || entry.unreadable.is_some() {
+            // Where one half is out of reach the other one is taken away all the same: its holder
+            // loses both.
+            let (mut forced, mut failed) = (false, None);
+            for (engine, entries) in engines.iter().zip(found) {
+                let forcing = async {
+                    let entry = entries?.pop();
+                    let held = |e: &Entry| !e.holders.is_empty() || e.unreadable.is_some();
+                    let Some(entry) = entry.filter(held) else { return Ok(false) };
                     let change = Change::Force(kind, name.clone(), entry.holders);
-                    forced |= got(engine.write(&change)).await?;
+                    got(engine.write(&change)).await
+                };
+                match forcing.await {
+                    Ok(done) => forced |= done,
+                    Err(error) => failed = Some(error),
                 }
             }
-            Ok(forced)
+            failed.map_or(Ok(forced), |error| Err(one_half(forced, error)))
         })
     }
 
