@@ -2,7 +2,7 @@
 //! and what waiting for a replica adds to a grant.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Locks, Mode};
@@ -12,10 +12,10 @@ use lockkeeper_testkit::cluster::server::Nodes;
 use lockkeeper_testkit::redis::server::{RedisClient, RedisServer};
 use lockkeeper_testkit::sentinel::server::Deployment;
 
-const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
-fn run<T>(future: impl Future<Output = T>) -> T {
+pub fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(future)
 }
@@ -26,22 +26,29 @@ fn connections(server: &RedisServer) -> usize {
     clients.lines().filter(|line| line.contains("name=lockkeeper:")).count()
 }
 
-/// The threads of the helpers that this process has started on this URL.
-fn threads_of_helpers(url: &str) -> usize {
+/// The helpers that this process has started on this URL: where the kernel tells of each.
+pub fn helpers(url: &str) -> BTreeSet<PathBuf> {
     let own = std::process::id().to_string();
     let children = std::fs::read_dir("/proc").expect("it is Linux").flatten();
-    let is_helper = |at: &Path| {
+    let is_helper = |at: &PathBuf| {
         let line = std::fs::read(at.join("cmdline")).unwrap_or_default();
         let words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
         let stat = std::fs::read_to_string(at.join("stat")).unwrap_or_default();
         let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
         parent == Some(own.as_str()) && words.eq([HELPER, url, ""])
     };
-    let threads = |at: &Path| std::fs::read_dir(at.join("task")).map_or(0, Iterator::count);
-    children.map(|child| child.path()).filter(|at| is_helper(at)).map(|at| threads(&at)).sum()
+    children.map(|child| child.path()).filter(is_helper).collect()
 }
 
-async fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub fn threads(process: &Path) -> usize {
+    std::fs::read_dir(process.join("task")).map_or(0, Iterator::count)
+}
+
+fn threads_of_helpers(url: &str) -> usize {
+    helpers(url).iter().map(|at| threads(at)).sum()
+}
+
+pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !so() {
         assert!(Instant::now() < end, "waited in vain until {what}");

@@ -17,6 +17,7 @@ mod check;
 mod conformance;
 mod engine_names;
 mod footprint;
+mod footprint_elsewhere;
 mod history;
 mod moving;
 mod outsider;
