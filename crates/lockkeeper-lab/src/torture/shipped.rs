@@ -334,7 +334,9 @@ impl Worker {
     async fn stay(&mut self, turn: &Turn, guard: &Guard) {
         if !self.recovery.is_zero() && Instant::now() >= self.stays {
             self.draw_stay(2 * STAYS_EVERY);
-            let time = self.random.between(self.recovery / 2, self.recovery * 2);
+            // T may be several leases, where a failover comes first: everybody would wait for it.
+            let lease = guard.remaining().unwrap_or(self.recovery).min(self.recovery);
+            let time = self.random.between(lease / 2, lease * 2);
             // Whoever learns that it is over goes, as a user would.
             let _ = tokio::time::timeout(time, guard.lost()).await;
         } else if self.random.below(150) == 0 {
