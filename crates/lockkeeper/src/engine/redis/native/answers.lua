@@ -127,6 +127,8 @@ local function stand(place, how)
     return {'B', text(now), rest, shown}
   end
   if one and one.claim == place.claim then
+    -- Written once more, or a WAIT behind it would wait for nothing: perhaps it was another's
+    -- release that gave it.
     call('PEXPIRE', record, one.ttl + one.delay)
     return granted_reply(one)
   end

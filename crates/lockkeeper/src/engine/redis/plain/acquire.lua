@@ -2,6 +2,7 @@
 -- ARGV: value ttl_ms not_after_us how
 local held = redis.call('GET', KEYS[1])
 if held == ARGV[1] then
+  -- Written once more, or a WAIT behind it would wait for nothing.
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return granted()
 end

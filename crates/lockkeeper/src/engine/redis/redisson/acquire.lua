@@ -16,6 +16,7 @@ if ours or redis.call('EXISTS', KEYS[1]) == 0 then
     end
     redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
   end
+  -- Of ours, too: a WAIT behind it would wait for nothing otherwise.
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return granted(token)
 end
