@@ -56,6 +56,12 @@ impl Sandbox {
         Self { ports, dir, mark }.furnish()
     }
 
+    /// Where a test of ours may write.
+    #[cfg(test)]
+    pub fn dir(&self) -> &std::path::Path {
+        &self.dir
+    }
+
     /// A sandbox in this one, for the program of that name: with a home and temporary files of its
     /// own, and with a mark that says the name of whatever the program leaves behind.
     ///

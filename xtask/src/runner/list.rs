@@ -79,7 +79,17 @@ impl Program {
     /// # Errors
     /// It cannot be started, or does not say.
     pub fn list(&mut self) -> Outcome {
-        let listed = Command::new(&self.path).args(["--list", "--format", "terse"]).output();
+        self.tests = self.names(&[])?;
+        Ok(())
+    }
+
+    /// Those of its tests that its runner would choose by these words.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn names(&self, words: &[&str]) -> Result<Vec<String>, String> {
+        let mut list = Command::new(&self.path);
+        let listed = list.args(words).args(["--list", "--format", "terse"]).output();
         let fail = |why: String| format!("{} --list: {why}", self.path.display());
         let listed = listed.map_err(|error| fail(error.to_string()))?;
         if !listed.status.success() {
@@ -87,8 +97,17 @@ impl Program {
         }
         let text = String::from_utf8_lossy(&listed.stdout);
         let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
-        self.tests = names.map(str::to_owned).collect();
-        Ok(())
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Whether it is this target of this package: `--lib`, or `--test` and a name.
+    pub fn is(&self, package: &str, target: &[&str]) -> bool {
+        let its = match self.kind {
+            Kind::Lib => ["--lib"].as_slice(),
+            Kind::Bin => &["--bin", &self.target],
+            Kind::Test => &["--test", &self.target],
+        };
+        self.package[0] == package && its == target
     }
 
     /// Whether it has the tests of this file: as its own, or as those of one of its modules.
@@ -113,8 +132,8 @@ impl Program {
         Job { alone: file.alone, ..self.job(name, &file.name, tests) }
     }
 
-    /// With the directory and the variables that cargo would give it.
-    fn job(&self, name: String, weighed_as: &str, tests: Vec<String>) -> Job {
+    /// What starts it, with the directory and the variables that cargo would give it.
+    pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         if let Some(place) = self.manifest.parent() {
             command.current_dir(place).env("CARGO_MANIFEST_DIR", place);
@@ -128,6 +147,11 @@ impl Program {
         let [package, version] = &self.package;
         command.env("CARGO_MANIFEST_PATH", &self.manifest);
         command.env("CARGO_PKG_NAME", package).env("CARGO_PKG_VERSION", version);
+        command
+    }
+
+    fn job(&self, name: String, weighed_as: &str, tests: Vec<String>) -> Job {
+        let command = self.command();
         let Weight { seconds, threads, .. } = *weight(weighed_as);
         Job { tests: Tests::Named(tests), threads, seconds, ..Job::new(&name, command) }
     }
