@@ -175,11 +175,10 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().escape_debug().collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "file", target_os = "linux"))]
 mod tests {
     use super::*;
 
-    #[cfg(all(feature = "file", target_os = "linux"))]
     #[test]
     fn c9_a_relative_file_url_is_refused_with_the_absolute_one_to_write() {
         let here = std::env::current_dir().unwrap();

@@ -131,6 +131,20 @@ fn who_waits_gets_permits_when_enough_are_back_first_come_first_served() {
 }
 
 #[test]
+fn a_permit_that_comes_back_wakes_who_waits_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    for _ in 0..20 {
+        let (hold, _) = a.get("s", permits(1, 1));
+        let waiting = b.stand("s", permits(1, 1));
+        a.until_waiters(Kind::Semaphore, "s", 1);
+        a.release(hold);
+        b.granted(waiting);
+        b.release(waiting);
+    }
+}
+
+#[test]
 fn permits_of_a_closed_engine_are_back() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
