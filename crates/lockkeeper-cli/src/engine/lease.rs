@@ -303,6 +303,7 @@ impl Waiting for Hired {
             _ = poll(&mut [PollFd::new(self.news(), PollFlags::POLLIN)], timeout(None));
         }
         match self.answer {
+            Some(Tell::Granted { .. }) if !self.guardian.sheet.take() => Ok(Got::Missed),
             Some(Tell::Granted { token, hold, kill_after }) => {
                 let (token, hold) =
                     (token.and_then(Token::raw), hold.and_then(|h| ClaimId::parse(&h)));

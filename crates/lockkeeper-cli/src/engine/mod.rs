@@ -72,6 +72,8 @@ pub enum Got {
     Held(Box<dyn Holding>),
     /// Somebody else holds it, or stands in line.
     Busy(Option<Box<Holder>>),
+    /// It was granted while we stood still, and went on to the next (R5).
+    Missed,
 }
 
 /// How far a wait is.

@@ -15,6 +15,10 @@ use crate::under::Why;
 /// without a word.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// How long whoever hired us may leave a grant lying (R5): one that is stopped keeps nobody from
+/// it.
+const OFFERED: Duration = Duration::from_secs(1);
+
 /// How long an answer may take that the guardian asks for although TERM is due: one that was not
 /// awake in time asks first.
 const GRACE: Duration = Duration::from_millis(250);
@@ -96,6 +100,8 @@ pub enum Action {
     Send(Signal),
     /// Give the lock back and end.
     End,
+    /// The same, unless whoever hired us has taken it.
+    TakeBack,
 }
 
 /// A renewal that was asked for.
@@ -112,6 +118,8 @@ pub struct Duty {
     care: Care,
     margins: Margins,
     granted: Moment,
+    /// Whether it may still lie there, untaken.
+    offered: bool,
     times: Option<Times>,
     /// The renewal that was asked for since the deadline moved last.
     asked: Option<Asked>,
@@ -132,6 +140,7 @@ impl Duty {
             care,
             margins,
             granted,
+            offered: true,
             times,
             asked,
             stopping,
@@ -146,7 +155,7 @@ impl Duty {
     /// One step.
     pub fn step(&mut self, now: Moment, event: Event, out: &mut Vec<Action>) {
         match event {
-            Event::Started => self.runs = true,
+            Event::Started => (self.runs, self.offered) = (true, false),
             Event::Until(times) => {
                 // Two clock readings give the deadline, which differs a little each time.
                 self.asked = self.asked.filter(|asked| times.end <= asked.end + NEWER);
@@ -173,10 +182,8 @@ impl Duty {
             .filter(|_| self.minds_the_lease() && !self.stopping.was_killed())
             .map(|times| self.acts_at(times));
         let asks = self.times.filter(|_| self.asks()).map(|times| self.asks_at(times));
-        [asks, lease, self.stopping.next().filter(|_| self.runs), self.quiet_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        let stopping = self.stopping.next().filter(|_| self.runs);
+        [asks, lease, stopping, self.quiet_at(), self.lies_until()].into_iter().flatten().min()
     }
 
     /// Whether the end of the command is awaited soon.
@@ -221,6 +228,11 @@ impl Duty {
     fn quiet_at(&self) -> Option<Moment> {
         let empty = self.empty_since.filter(|_| !self.gone)?;
         Some((empty + QUIET).max(self.granted + self.care.at_least))
+    }
+
+    /// Until when it may lie there, untaken.
+    fn lies_until(&self) -> Option<Moment> {
+        (self.offered && !self.gone).then_some(self.granted + OFFERED)
     }
 
     fn lose(&mut self, now: Moment, why: Why, out: &mut Vec<Action>) {
@@ -286,6 +298,10 @@ impl Duty {
         }
         if self.quiet_at().is_some_and(|at| now >= at) {
             out.push(Action::End);
+        }
+        if self.lies_until().is_some_and(|at| now >= at) {
+            self.offered = false;
+            out.push(Action::TakeBack);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! When the command must be stopped, on a sheet that both can read: whoever lives longest keeps to
-//! it.
+//! it. And whose the grant is: of the one who seals the sheet first.
 
 use std::fs::File;
 use std::io;
@@ -7,6 +7,8 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::duty::Times;
@@ -21,7 +23,8 @@ impl Sheet {
     /// # Errors
     /// When no descriptor is left.
     pub fn new() -> io::Result<Self> {
-        let memory = memfd_create(c"lockkeeper", MFdFlags::MFD_CLOEXEC)?;
+        let memory =
+            memfd_create(c"lockkeeper", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
         Ok(Self(File::from(memory)))
     }
 
@@ -37,6 +40,22 @@ impl Sheet {
     /// When no descriptor is left.
     pub fn share(&self) -> io::Result<OwnedFd> {
         Ok(self.0.try_clone()?.into())
+    }
+
+    /// Takes the grant; false when it was taken back.
+    pub fn take(&self) -> bool {
+        self.seal() != Err(Errno::EPERM)
+    }
+
+    /// Takes back what was granted; false when it was taken.
+    pub fn take_back(&self) -> bool {
+        self.seal().is_ok()
+    }
+
+    /// Decides, in one step, whoever of the two stands still meanwhile: a seal against seals can be
+    /// set once. It keeps nobody from writing.
+    fn seal(&self) -> nix::Result<i32> {
+        fcntl(&self.0, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SEAL))
     }
 
     /// Writes when it is to be stopped.
@@ -62,6 +81,21 @@ impl Sheet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r5_a_grant_is_taken_or_taken_back_and_never_both() {
+        let times = Times::of(Duration::from_secs(100), Duration::from_secs(5));
+        let both = || {
+            let sheet = Sheet::new().unwrap();
+            (Sheet(File::from(sheet.share().unwrap())), sheet)
+        };
+        let (guardian, front) = both();
+        assert!(front.take() && !guardian.take_back());
+        guardian.write(times);
+        assert_eq!(front.read(), Some(times));
+        let (guardian, front) = both();
+        assert!(guardian.take_back() && !front.take());
+    }
 
     #[test]
     fn what_was_written_last_is_read() {

@@ -85,6 +85,7 @@ impl<'a> Watch<'a> {
                 Action::Ask => self.held.renew_now(),
                 Action::Send(signal) => self.target.iter().for_each(|target| target.signal(signal)),
                 Action::End => self.is_over = true,
+                Action::TakeBack => self.is_over |= self.guardian.sheet.take_back(),
             }
         }
     }

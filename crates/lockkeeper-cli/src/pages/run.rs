@@ -74,7 +74,8 @@ other hosts do not see it, and --ttl changes nothing. On every other engine the 
 guardian, a second lockkeeper process in a session of its own, renews it, also when the first is
 killed or stopped, and stops the command before the lease can pass to another: TERM when
 --kill-after is left of the deadline, KILL at the deadline. On zookeeper, and with postgres'
-layout=session, the session_timeout of the URL is the lease.",
+layout=session, the session_timeout of the URL is the lease. One that is stopped (Ctrl-Z) while it
+waits lets its turn go on to the next after a second, and waits again when it goes on.",
     ),
     (
         "WHAT NO PROGRAM CAN PROMISE",

@@ -37,6 +37,7 @@ pub enum Obtained {
 }
 
 /// What asking needs.
+#[derive(Clone, Copy)]
 pub struct Ask<'a> {
     /// Connects.
     pub open: &'a dyn Fn() -> Result<Box<dyn Taker>, Error>,
@@ -64,13 +65,28 @@ pub struct Ask<'a> {
 impl Ask<'_> {
     /// Asks. Connecting counts as waiting.
     pub fn obtain(&self, signals: &Signals, words: &mut Words) -> Obtained {
+        let mut ask = *self;
+        loop {
+            match ask.in_time(signals, words) {
+                Some(obtained) => return obtained,
+                None => words.missed(),
+            }
+            // What is left of the patience; without any, once more, for it was granted in time.
+            let now = moment();
+            let left = |patience| (ask.since + patience).saturating_sub(now);
+            ask = Self { patience: ask.patience.map(left), since: now, ..ask };
+        }
+    }
+
+    /// The same; nothing when it was granted and we stood still.
+    fn in_time(&self, signals: &Signals, words: &mut Words) -> Option<Obtained> {
         let until = self.patience.map(|p| self.since + p);
         let mut pause = Duration::from_millis(50);
         let mut before = None;
         let mut give_up = self.gives_up();
         loop {
             let error = match self.once([until, give_up], before.as_ref(), signals, words) {
-                Ok(obtained) => return obtained,
+                Ok(got) => return got,
                 Err(error) => error,
             };
             if !self.is_at_once() && waits_out(self.put_off(), &error, &mut give_up) {
@@ -82,14 +98,14 @@ impl Ask<'_> {
             let too_late = left.is_some_and(|left| left <= LAST);
             let passes = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Refused);
             if !passes || !error.is_temporary() || too_late {
-                return Obtained::Failed(error);
+                return Some(Obtained::Failed(error));
             }
             words.detail(|| format!("{error}; trying again"));
             before = Some(error);
             // The last try still has time for an answer.
             let until = moment() + left.map_or(pause, |left| pause.min(left - LAST));
             if let Some(came) = stay(signals, until) {
-                return Obtained::Interrupted(came);
+                return Some(Obtained::Interrupted(came));
             }
             pause = PAUSE_MAX.min(pause * 2);
         }
@@ -119,7 +135,7 @@ impl Ask<'_> {
         before: Option<&Error>,
         signals: &Signals,
         words: &mut Words,
-    ) -> Result<Obtained, Error> {
+    ) -> Result<Option<Obtained>, Error> {
         let taker = (self.open)()?;
         let at_once = self.is_at_once();
         let line = if at_once { Line::Try } else { Line::Join };
@@ -132,10 +148,10 @@ impl Ask<'_> {
         if self.beside
             && let Some(holding) = taker.begin_beside(&asking)?
         {
-            return Ok(Obtained::Held(holding));
+            return Ok(Some(Obtained::Held(holding)));
         }
         match taker.begin(&asking)? {
-            Begun::Now(got) => Ok(got.into()),
+            Begun::Now(got) => Ok(obtained(got)),
             // Who does not wait for the lock still waits for the engine's one answer.
             Begun::Waiting(waiting) if at_once => {
                 self.wait(waiting, [None, None], before, false, signals, words)
@@ -158,7 +174,7 @@ impl Ask<'_> {
         in_vain: bool,
         signals: &Signals,
         words: &mut Words,
-    ) -> Result<Obtained, Error> {
+    ) -> Result<Option<Obtained>, Error> {
         let mut in_line = false;
         // Whoever does not wait is not told for what.
         let mut ask_why = (!self.is_at_once()).then(|| moment() + ONCE);
@@ -166,10 +182,13 @@ impl Ask<'_> {
             let stage = waiting.stage();
             if stage == Stage::Over {
                 tell_news(&mut *waiting, words);
-                let got = waiting.finish().map(Into::into).inspect_err(|_| words.wait_ends());
+                let got = waiting.finish().map(obtained).inspect_err(|_| words.wait_ends());
                 // Whoever stood in line has waited for a server that is away; asking anew would
                 // wait twice.
-                return if in_line { Ok(got.unwrap_or_else(Obtained::Failed)) } else { got };
+                return match got {
+                    Err(error) if in_line => Ok(Some(Obtained::Failed(error))),
+                    got => got,
+                };
             }
             if stage == Stage::InLine && in_vain {
                 let message = "would deadlock: somebody who waits for it is before us, waits for a \
@@ -183,7 +202,7 @@ impl Ask<'_> {
             tell_news(&mut *waiting, words);
             if let Some(came) = signals.ending() {
                 words.wait_ends();
-                return Ok(Obtained::Interrupted(came));
+                return Ok(Some(Obtained::Interrupted(came)));
             }
             let (now, end) = (moment(), if in_line { until } else { give_up });
             if end.is_some_and(|end| now >= end) {
@@ -204,7 +223,7 @@ impl Ask<'_> {
                 }
                 let holder = waiting.place().holder;
                 words.wait_ends();
-                return Ok(Obtained::Busy(holder));
+                return Ok(Some(Obtained::Busy(holder)));
             }
             if in_line {
                 words.still_waiting(|| waiting.place());
@@ -239,12 +258,11 @@ fn waits_out(put_off: Option<Moment>, why: &Error, give_up: &mut Option<Moment>)
     give_up.is_none_or(|at| can <= at)
 }
 
-impl From<Got> for Obtained {
-    fn from(got: Got) -> Self {
-        match got {
-            Got::Held(holding) => Self::Held(holding),
-            Got::Busy(holder) => Self::Busy(holder),
-        }
+fn obtained(got: Got) -> Option<Obtained> {
+    match got {
+        Got::Held(holding) => Some(Obtained::Held(holding)),
+        Got::Busy(holder) => Some(Obtained::Busy(holder)),
+        Got::Missed => None,
     }
 }
 
@@ -266,6 +284,9 @@ fn rest(signals: &Signals, news: Option<BorrowedFd<'_>>, until: Option<Moment>) 
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
     use lockkeeper::{Kind, Mode, Name};
 
     use super::*;
@@ -346,5 +367,36 @@ mod tests {
             assert_eq!(longest(None, None, None), None);
             assert_eq!(longest(None, seconds(2), None), seconds(2));
         });
+    }
+
+    /// Grants while we stand still, once; then somebody else has it.
+    struct Misses(Rc<RefCell<Vec<Line>>>);
+
+    impl Taker for Misses {
+        fn begin(&self, asking: &Asking<'_>) -> Result<Begun, Error> {
+            let mut asked = self.0.borrow_mut();
+            asked.push(asking.line);
+            Ok(Begun::Now(if asked.len() == 1 { Got::Missed } else { Got::Busy(None) }))
+        }
+    }
+
+    #[test]
+    fn r5_who_missed_its_turn_stands_in_line_again_for_what_is_left_of_its_patience() {
+        let signals = Signals::take().unwrap();
+        for (patience, again) in [
+            (None, Line::Join),
+            (Some(Duration::from_secs(3_600)), Line::Join),
+            // It was granted in time, and is tried for once more.
+            (Some(Duration::from_nanos(1)), Line::Try),
+        ] {
+            let asked = Rc::new(RefCell::new(Vec::new()));
+            let open = || Ok(Box::new(Misses(Rc::clone(&asked))) as Box<dyn Taker>);
+            with_ask(|ask| {
+                let ask = Ask { open: &open, patience, ..ask };
+                let obtained = ask.obtain(&signals, &mut Words::new("a", true, false, None));
+                assert!(matches!(obtained, Obtained::Busy(None)));
+            });
+            assert_eq!(*asked.borrow(), [Line::Join, again], "{patience:?}");
+        }
     }
 }

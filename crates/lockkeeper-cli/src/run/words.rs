@@ -281,6 +281,15 @@ impl Words {
         self.wipe();
     }
 
+    /// It was granted while we stood still, and is asked for again.
+    pub fn missed(&mut self) {
+        self.wait_ends();
+        let name = shown(&self.name);
+        self.note(&format!(
+            "{name}: its turn came while lockkeeper stood still, and went to the next; asking again"
+        ));
+    }
+
     /// It is lost; `then` says what happens now.
     pub fn lost(&mut self, why: Why, then: &str) {
         if self.tells_all() {

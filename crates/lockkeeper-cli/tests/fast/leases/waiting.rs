@@ -5,7 +5,7 @@ use lockkeeper_testkit::redis::server::RedisServer;
 use nix::sys::signal::Signal;
 
 use crate::common::lease::{Engine, guardian, until_gone};
-use crate::common::{Place, json, until_true};
+use crate::common::{Place, json, state, until_true};
 
 #[test]
 fn not_obtained_says_who_has_it() {
@@ -53,12 +53,7 @@ fn a_signal_ends_the_wait_and_the_place_in_line_goes() {
         let mut holder =
             engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
         place.read("runs");
-        let waiters = || {
-            json(engine.run(&place, &["status", "a", "--json"]).out.trim_end())["waiters"]
-                .as_array()
-                .unwrap()
-                .len()
-        };
+        let waiters = || waiters(&engine, &place);
         for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)]
         {
             let mut waiting = engine.start(&place, &["run", "a", "--", "true"]);
@@ -156,8 +151,43 @@ fn who_waits_goes_on_waiting_when_a_pushed_grant_could_not_be_confirmed() {
     assert_eq!(ran.code, 0, "{ran:?}");
 }
 
+#[test]
+fn r5_a_stopped_waiter_keeps_nobody_from_the_lock_and_waits_again_when_it_goes_on() {
+    for engine in [Engine::redis(), Engine::zookeeper()] {
+        let place = Place::new();
+        let holds = |file: &str| {
+            let script = format!("echo > {file}; exec sleep 1000");
+            engine.start(&place, &["run", "a", "--", "sh", "-c", &script])
+        };
+        let mut first = holds("first");
+        place.read("first");
+        let second = engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > second"]);
+        until_true("the second stands in line", || waiters(&engine, &place) == 1);
+        let keeper = guardian(second.pid());
+        second.signal(Signal::SIGSTOP);
+        let mut third = holds("third");
+        until_true("the third stands in line", || waiters(&engine, &place) == 2);
+        first.signal(Signal::SIGTERM);
+        assert_eq!(first.wait(), 143);
+        place.read("third");
+        until_gone(keeper);
+        assert_eq!(state(second.pid()), Some('T'), "{}: it is stopped all the time", engine.name());
+        assert!(!place.path("second").exists(), "{}: its turn has gone on", engine.name());
+        second.signal(Signal::SIGCONT);
+        until_true("the second stands in line again", || waiters(&engine, &place) == 1);
+        third.signal(Signal::SIGTERM);
+        assert_eq!(third.wait(), 143);
+        let ran = second.output();
+        assert!(ran.code == 0 && place.path("second").exists(), "{}: {ran:?}", engine.name());
+        assert!(ran.err.contains("asking again"), "{}: {ran:?}", engine.name());
+    }
+}
+
 fn waits(engine: &Engine, place: &Place) -> bool {
-    json(engine.run(place, &["status", "a", "--json"]).out.trim_end())["waiters"]
-        .as_array()
-        .is_some_and(|w| !w.is_empty())
+    waiters(engine, place) > 0
+}
+
+fn waiters(engine: &Engine, place: &Place) -> usize {
+    let status = json(engine.run(place, &["status", "a", "--json"]).out.trim_end());
+    status["waiters"].as_array().map_or(0, Vec::len)
 }

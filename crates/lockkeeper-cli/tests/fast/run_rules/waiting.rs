@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use super::until_it_waits;
 use crate::common::{self, Place, Reaped, until_true};
 
@@ -65,6 +67,30 @@ fn rule_8_not_obtained_is_one_line_that_says_who_holds_it() {
         assert!(ran.err.contains(&format!("(pid {}, nightly)", holder.pid())), "{ran:?}");
         assert_eq!(place.run([&["-q", "run", "a"], options, &["--", "true"]].concat()).err, "");
     }
+}
+
+#[test]
+fn r5_on_files_a_stopped_waiter_is_passed_over_and_has_the_lock_when_it_goes_on() {
+    let place = Place::new();
+    let holder = place.hold("a");
+    let mut waiting = Reaped::spawn(&mut place.lk(["run", "a", "--", "true"]));
+    until_true("it stands in line", || {
+        place.run(["status", "a", "--json"]).out.contains(&format!("\"pid\":{}", waiting.pid()))
+    });
+    let threads_are = |wanted: char| {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", waiting.pid())).unwrap();
+        let threads = threads.map(|thread| thread.unwrap().file_name().into_string().unwrap());
+        threads.map(|id| common::state(id.parse().unwrap())).all(|state| state == Some(wanted))
+    };
+    // Where the kernel lets it wait, and not on its way there; nor still there, with a signal.
+    until_true("each of its threads waits", || threads_are('S'));
+    waiting.signal(Signal::SIGSTOP);
+    until_true("each of its threads is stopped", || threads_are('T'));
+    holder.end();
+    let next = place.run(["run", "a", "-w", "120", "--", "true"]);
+    assert!(next.code == 0 && threads_are('T'), "{next:?}");
+    waiting.signal(Signal::SIGCONT);
+    assert_eq!(waiting.wait(), 0);
 }
 
 #[test]
