@@ -11,6 +11,10 @@ restore() {
     rm -f "$policy"
     if [ -e "$saved" ]; then mv "$saved" "$policy"; fi
 }
+# One at a time: another clone may be set up just now, and this would take its policy away. What is
+# started from here on does not keep the lock, so that it ends with this run.
+exec 9< "$root/usr/sbin"
+flock 9
 # What a run that was killed left behind.
 if grep -qs "$ours" "$policy"; then restore; fi
 
@@ -32,10 +36,10 @@ chmod 755 "$policy"
 
 export DEBIAN_FRONTEND=noninteractive
 # Somebody else may be installing; wait for them.
-install() { apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"; }
+install() { apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" 9<&-; }
 # A fresh image has no package lists, an old one has stale ones: fetch them only if needed.
 install "$@" || {
-    apt-get update
+    apt-get update 9<&-
     install "$@"
 }
 for service in $services; do

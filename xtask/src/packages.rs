@@ -113,6 +113,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
     use std::process::Command;
+    use std::thread;
+    use std::time::Duration;
 
     use super::INSTALL;
 
@@ -139,6 +141,10 @@ mod tests {
         }
 
         fn install(&self) -> std::process::Output {
+            self.command().output().unwrap()
+        }
+
+        fn command(&self) -> Command {
             let path =
                 format!("{}:{}", self.0.join("bin").display(), std::env::var("PATH").unwrap());
             let mut command = Command::new("sh");
@@ -147,7 +153,7 @@ mod tests {
                 .arg(&self.0)
                 .args(["", "some-server"])
                 .env("PATH", path);
-            command.output().unwrap()
+            command
         }
 
         fn log(&self) -> String {
@@ -209,5 +215,39 @@ mod tests {
         apt_get(&machine, "");
         assert!(machine.install().status.success());
         assert_eq!(fs::read_to_string(machine.policy()).unwrap(), "#!/bin/sh\nexit 42\n");
+    }
+
+    #[test]
+    fn an_install_beside_another_one_waits_for_it_and_takes_no_policy_away() {
+        let machine = Machine::new("two");
+        let (dir, policy) = (machine.0.display(), machine.policy().display().to_string());
+        // Whoever comes first ends when the test says so.
+        apt_get(
+            &machine,
+            &format!(
+                "mkdir '{dir}/first' 2>/dev/null && until [ -e '{dir}/go' ]; do sleep 0.01; done\n\
+                 '{policy}' some-server start; echo \"ends $?\" >> '{dir}/log'"
+            ),
+        );
+        let [mut one, mut two] = [(); 2].map(|()| machine.command());
+        let mut one = one.spawn().unwrap();
+        while machine.log() != "install 101\n" {
+            assert!(one.try_wait().unwrap().is_none(), "{}", machine.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+        let mut two = two.spawn().unwrap();
+        let waits = |pid: u32| {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            children.unwrap_or_default().split_whitespace().any(|child| {
+                fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|n| n == "flock\n")
+            })
+        };
+        while two.try_wait().unwrap().is_none() && !waits(two.id()) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        fs::write(machine.0.join("go"), "").unwrap();
+        assert!(one.wait().unwrap().success() && two.wait().unwrap().success());
+        assert_eq!(machine.log(), "install 101\nends 101\ninstall 101\nends 101\n");
+        assert!(!machine.policy().exists(), "the policy is gone again");
     }
 }
