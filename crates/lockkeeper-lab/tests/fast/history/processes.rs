@@ -62,9 +62,8 @@ fn at_the_file_size_limit_a_recording_stops_and_no_signal_ends_the_program() {
     if let Some(path) = child_path() {
         let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
         setrlimit(Resource::RLIMIT_FSIZE, 40_000, hard).unwrap();
-        let writer =
-            Writer::create(path, WriterOptions { step_bytes: 16_384, ..WriterOptions::default() })
-                .unwrap();
+        let options = WriterOptions { step_bytes: 16_384, ..WriterOptions::default() };
+        let writer = Writer::create(&path, options).unwrap();
         for _ in 0..1_000 {
             writer.write(Record::new(What::Kill));
         }
@@ -72,9 +71,7 @@ fn at_the_file_size_limit_a_recording_stops_and_no_signal_ends_the_program() {
         setrlimit(Resource::RLIMIT_FSIZE, 100, hard).unwrap();
         println!(
             "and: {}",
-            Writer::create(std::env::temp_dir().join("never"), WriterOptions::default())
-                .err()
-                .unwrap()
+            Writer::create(path.with_file_name("never"), WriterOptions::default()).err().unwrap()
         );
         return;
     }
@@ -98,7 +95,7 @@ fn at_the_file_size_limit_a_recording_stops_and_no_signal_ends_the_program() {
         "{err}"
     );
     assert_eq!(read_all(&path).unwrap().len(), 512);
-    assert!(!std::env::temp_dir().join("never").exists());
+    assert!(!path.with_file_name("never").exists());
 }
 
 #[test]
