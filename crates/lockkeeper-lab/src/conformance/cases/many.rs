@@ -3,9 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{ErrorKind, Locks};
+use lockkeeper::{Acquire, ErrorKind, Guard, Locks};
 
 use crate::conformance::trial::{HANGS, Trial, within};
+
+/// A plan whose hold no busy machine loses.
+fn lasting(t: &Trial, locks: &Locks, name: &str) -> Acquire<Guard> {
+    t.lasting().into_iter().fold(locks.mutex(name).lock(), Acquire::ttl)
+}
 
 async fn free(locks: &Locks, name: &str) {
     let guard = within(HANGS, "it is free", locks.mutex(name).lock().into_future())
@@ -18,7 +23,7 @@ pub(super) async fn all_are_taken_or_none(t: Arc<Trial>) {
     let (one, two) = (t.open().await, t.open().await);
     let (a, b) = (t.name("a"), t.name("b"));
     let both = one
-        .all([one.mutex(&b).lock(), one.mutex(&a).lock()])
+        .all([lasting(&t, &one, &b), lasting(&t, &one, &a)])
         .timeout(HANGS)
         .await
         .expect("both are free");
@@ -29,7 +34,7 @@ pub(super) async fn all_are_taken_or_none(t: Arc<Trial>) {
         assert!(two.mutex(name).try_lock().await.expect("it can be tried").is_none());
     }
     drop(both);
-    let held = two.mutex(&b).lock().timeout(HANGS).await.expect("it is free");
+    let held = lasting(&t, &two, &b).timeout(HANGS).await.expect("it is free");
     let refused = one
         .all([one.mutex(&a).lock(), one.mutex(&b).lock()])
         .timeout(Duration::from_millis(80))
@@ -73,7 +78,7 @@ pub(super) async fn all_release_all(t: Arc<Trial>) {
     let (one, two) = (t.open().await, t.open().await);
     let names: Vec<String> = (0..5).map(|n| t.name(&n.to_string())).collect();
     let all = one
-        .all(names.iter().map(|name| one.mutex(name).lock()))
+        .all(names.iter().map(|name| lasting(&t, &one, name)))
         .timeout(HANGS)
         .await
         .expect("all are free");

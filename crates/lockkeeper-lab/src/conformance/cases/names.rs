@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Ability, ErrorKind, Kind};
+use lockkeeper::{Ability, ErrorKind, Kind, TryAcquire};
 
 use crate::conformance::trial::Trial;
 
@@ -64,7 +64,9 @@ pub(super) async fn r12_different_names_are_different_locks(t: Arc<Trial>) {
     let mut held = Vec::new();
     for text in names {
         let name = t.name(text);
-        match one.mutex(&name).try_lock().await {
+        // All of them are held until the last has been tried.
+        let tries = t.lasting().into_iter().fold(one.mutex(&name).try_lock(), TryAcquire::ttl);
+        match tries.await {
             Ok(Some(guard)) => held.push((name, guard)),
             Ok(None) => panic!(
                 "{name:?} shares its lock with one of {:?}",
