@@ -14,9 +14,8 @@ use crate::history::{Flags, LockId, Record, What};
 
 /// The word for it.
 pub(crate) const LIVENESS: &str = "liveness";
-/// How much longer than T is let pass: messages and wake-ups take their time. The pulse is a thread
-/// that mostly sleeps, which a busy machine runs before clients that mostly compute: what those
-/// wait for a processor at each step is more than what it sees.
+/// How much longer than T is let pass: messages and wake-ups take their time, and servers wait for
+/// processors as well.
 pub(crate) const SLACK: Duration = Duration::from_millis(250);
 /// For so long somebody who was refused with an error may rest before it, or another, asks again:
 /// that counts as time in which somebody waits. Clients of ours rest for 20 ms.

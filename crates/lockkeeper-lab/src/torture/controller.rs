@@ -167,7 +167,7 @@ impl Run {
                 size,
                 dir,
                 arena,
-                nemesis.clone(),
+                (nemesis.clone(), pulse.processes().clone()),
             ),
             harm: Harm::new(nemesis.clone(), excuses),
             nemesis,

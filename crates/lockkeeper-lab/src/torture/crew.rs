@@ -14,6 +14,7 @@ use super::HELPER;
 use super::client::NO_ROOM;
 use super::network::Namespace;
 use super::orders::Orders;
+use super::pulse::Processes;
 use crate::helper::{self, Program};
 use crate::interrupt;
 
@@ -64,14 +65,19 @@ pub(super) fn raise_descriptors() {
 }
 
 /// See the module. Dropping it kills everybody.
-#[derive(Default)]
 pub(super) struct Crew {
     members: BTreeMap<u32, Member>,
+    /// Where it is known whether their threads are run.
+    processes: Processes,
     /// Those that were dead already when they were to be killed.
     dead: Vec<(u32, u64, Fate)>,
 }
 
 impl Crew {
+    pub(super) fn watched_by(processes: Processes) -> Self {
+        Self { members: BTreeMap::new(), processes, dead: Vec::new() }
+    }
+
     /// Starts a client, where it has to live.
     pub(super) fn start(
         &mut self,
@@ -88,6 +94,7 @@ impl Crew {
         let mut child = child.map_err(|e| e.to_string())?;
         // One that died at once is found dead at its next fault, or at the end.
         let _ = helper::tell(&mut child, orders);
+        self.processes.add(child.id());
         self.members.insert(number, Member { child, stopped: false });
         Ok(())
     }

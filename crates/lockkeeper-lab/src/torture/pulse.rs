@@ -1,5 +1,9 @@
-//! How late this machine runs a thread that is due: what a bound on time has to forgive, and no
-//! more.
+//! How late this machine runs a thread that is due, and the threads of clients that are ready: what
+//! a bound on time has to forgive, and no more.
+
+mod queued;
+
+pub(crate) use queued::Processes;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,6 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use self::queued::Queued;
 use super::storm::Storm;
 use crate::check;
 use crate::history::Writer;
@@ -24,10 +29,13 @@ const USUAL_NS: u64 = 1_000_000;
 const PAGES: u64 = 256;
 const PAGE: u64 = 4096;
 
-/// A thread that is due again and again, and writes down when it came late.
+/// A thread that is due again and again, and writes down when it came late; another asks the kernel
+/// how long clients waited for processors.
 pub(crate) struct Pulse {
     late: Arc<Mutex<Late>>,
-    _beat: Option<Storm>,
+    queued: Arc<Mutex<Queued>>,
+    processes: Processes,
+    _beats: Vec<Storm>,
 }
 
 /// When it came, and how late it was.
@@ -38,6 +46,10 @@ impl Late {
     fn beat(&mut self, last: u64, now: u64) {
         let late =
             now.saturating_sub(last).saturating_sub(u64::try_from(EVERY.as_nanos()).unwrap_or(0));
+        self.note(now, late);
+    }
+
+    fn note(&mut self, now: u64, late: u64) {
         if late > USUAL_NS {
             self.0.push((now, late));
         }
@@ -73,13 +85,24 @@ impl Pulse {
             told.lock().unwrap_or_else(PoisonError::into_inner).beat(last, now);
             last = now;
         };
-        Ok(Self { late, _beat: Some(Storm::begin(EVERY, beat)?) })
+        let (queued, processes) = <(Arc<Mutex<Queued>>, Processes)>::default();
+        let asks = queued::watch(processes.clone(), queued.clone())?;
+        Ok(Self { late, queued, processes, _beats: vec![Storm::begin(EVERY, beat)?, asks] })
+    }
+
+    /// The processes whose threads are to be run: clients are added to them.
+    pub(crate) fn processes(&self) -> &Processes {
+        &self.processes
     }
 
     /// One that was late once, by so much at that time.
     #[cfg(test)]
     pub(crate) fn late_once(at: u64, late: u64) -> Self {
-        Self { late: Arc::new(Mutex::new(Late(vec![(at, late)]))), _beat: None }
+        Self::told(Arc::new(Mutex::new(Late(vec![(at, late)]))), Arc::default())
+    }
+
+    fn told(late: Arc<Mutex<Late>>, queued: Arc<Mutex<Queued>>) -> Self {
+        Self { late, queued, processes: Processes::default(), _beats: Vec::new() }
     }
 
     /// How much a hand-off between these moments may be late because threads that were due did not
@@ -90,10 +113,26 @@ impl Pulse {
         )
     }
 
-    /// The same for the checker.
+    /// The same, or what a client waited itself, if that is more.
+    fn forgiven_of_waits_ns(&self, from: u64, to: u64) -> u64 {
+        let queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner).within(from, to);
+        self.forgiven_ns(from, to).max(queued)
+    }
+
+    /// The first of these, for whatever excuses what happens to holds.
     pub(crate) fn late(&self) -> check::Late {
-        let pulse = Self { late: self.late.clone(), _beat: None };
+        let pulse = self.twin();
         check::Late::told_by(move |from, to| pulse.forgiven_ns(from, to))
+    }
+
+    /// The second, for whatever judges how soon a lock that is free is somebody's.
+    pub(crate) fn late_of_waits(&self) -> check::Late {
+        let pulse = self.twin();
+        check::Late::told_by(move |from, to| pulse.forgiven_of_waits_ns(from, to))
+    }
+
+    fn twin(&self) -> Self {
+        Self::told(self.late.clone(), self.queued.clone())
     }
 }
 

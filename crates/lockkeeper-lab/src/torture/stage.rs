@@ -12,6 +12,7 @@ use super::fault::{CROWD, Hits, KILL, STARVE, STOP};
 use super::harm::World;
 use super::nemesis::Planned;
 use super::orders::Orders;
+use super::pulse::Processes;
 use super::{Conviction, Subject, say};
 use crate::history::{Record, What, Writer};
 use crate::judge::cost::{Sample, Spans};
@@ -57,22 +58,22 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// With nobody on it yet; `dir` is for the clients' histories, and `nemesis` is told of their
-    /// ends.
+    /// Without clients yet; `dir` is for their histories, `nemesis` is told of their ends, and
+    /// `processes` of their processes.
     pub(super) fn new(
         subject: Subject,
         seed: u64,
         size: Size,
         dir: PathBuf,
         arena: Box<dyn Arena>,
-        nemesis: Writer,
+        (nemesis, processes): (Writer, Processes),
     ) -> Self {
         Self {
             subject,
             seed,
             size,
             dir,
-            crew: Crew::default(),
+            crew: Crew::watched_by(processes),
             arena,
             started: 0,
             came: false,

@@ -45,12 +45,13 @@ fn part(read: impl Iterator<Item = (u64, u64)>) -> bool {
         .is_some_and(|(most, least)| most - least > STEP_MIN_NS)
 }
 
-/// Judges the histories in a directory; `recovery` is T, `late` knows when processors were short.
+/// Judges the histories in a directory; `recovery` is T. `late` knows when processors were short:
+/// for clients too, and for a thread that is due.
 /// `tally` and `count` count beside.
 pub(super) fn judge(
     recovery: Duration,
     fair: Fair,
-    late: &Late,
+    [late_of_waits, late]: [Late; 2],
     dir: &Path,
     tally: &mut Tally,
     count: &mut Count,
@@ -67,8 +68,8 @@ pub(super) fn judge(
     let running =
         merge.sources().any(|s| s.header.role == Role::Nemesis && s.header.state == State::Open);
     let (mut somebody, mut everybody) =
-        (Liveness::new(recovery, late.clone()), Starvation::new(recovery, fair, late.clone()));
-    let mut holders = Groundless::new(recovery, late.clone(), stepped(&merge));
+        (Liveness::new(recovery, late_of_waits), Starvation::new(recovery, fair, late.clone()));
+    let mut holders = Groundless::new(recovery, late, stepped(&merge));
     let mut last = 0;
     while let Some(item) = merge.next()? {
         for (lock, label) in merge.new_names() {
@@ -152,11 +153,11 @@ mod tests {
             told(&client, &nemesis, killed);
             client.finish().unwrap();
             nemesis.finish().unwrap();
-            let (lease, late) = (Duration::from_secs(60), Late::never());
+            let (lease, late) = (Duration::from_secs(60), [Late::never(), Late::never()]);
             let fair = Fair::among(1, 1, true, [true; 2]);
             let (tally, spans) = (&mut Tally::new(lease, Vec::new()), Spans::default());
             let found =
-                judge(lease, fair, &late, dir.path(), tally, &mut spans.count(true)).unwrap();
+                judge(lease, fair, late, dir.path(), tally, &mut spans.count(true)).unwrap();
             assert_eq!(
                 found.convictions.iter().map(|c| c.class).collect::<Vec<_>>(),
                 classes,

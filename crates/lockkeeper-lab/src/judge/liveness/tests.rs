@@ -11,9 +11,13 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
+        Self::on(Late::never())
+    }
+
+    fn on(machine: Late) -> Self {
         let mut replay = Replay::default();
         (0..2).for_each(|file| replay.client(100 + u64::from(file), file, String::new()));
-        Self { replay, judge: Liveness::new(Duration::from_secs(1), Late::never()) }
+        Self { replay, judge: Liveness::new(Duration::from_secs(1), machine) }
     }
 
     fn event(&mut self, file: u32, record: &Record) {
@@ -276,4 +280,22 @@ fn who_alone_holds_it_and_changes_its_mode_is_answered_in_time() {
     run.dies(0, 8 * SECOND);
     run.all(20 * SECOND);
     assert_eq!(run.judge.found.len(), 1, "and who died waits no more");
+}
+
+#[test]
+fn what_clients_waited_for_processors_excuses_a_late_grant_and_none_that_never_comes() {
+    // Clients that were ready for all of that time and ran for half of it.
+    let busy = || Run::on(Late::told_by(|from, to| to.saturating_sub(from) / 2));
+    let tell = |mut run: Run, granted: bool| {
+        for (at, what) in [(0, What::AcquireCalled), (2, What::Acquired)] {
+            if granted || what == What::AcquireCalled {
+                run.event(0, &Record { at: at * SECOND, ..Record::about(what, LOCK, 1) });
+            }
+        }
+        run.all(10 * SECOND);
+        run.judge.found.len()
+    };
+    assert_eq!(tell(Run::new(), true), 1, "clients were run");
+    assert_eq!(tell(busy(), true), 0);
+    assert_eq!(tell(busy(), false), 1);
 }

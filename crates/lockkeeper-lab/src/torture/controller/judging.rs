@@ -57,7 +57,7 @@ impl Run {
         let options = check::Options {
             recovery: Some(recovery),
             recovery_slack: SLACK,
-            late: self.pulse.late(),
+            late: self.pulse.late_of_waits(),
             linger: self.stage.arena.linger() + longest,
             withdraw: longest + WITHDRAW,
             allow: self.harm.excuses().always(),
@@ -76,8 +76,8 @@ impl Run {
         let mut count = if alone { self.stage.spans() } else { &none }
             .count(ours)
             .looking_every(self.looks_every().filter(|_| ours));
-        let late = self.pulse.late();
-        let mut waited = waiting::judge(recovery, self.fair(), &late, dir, &mut tally, &mut count)?;
+        let late = [self.pulse.late_of_waits(), self.pulse.late()];
+        let mut waited = waiting::judge(recovery, self.fair(), late, dir, &mut tally, &mut count)?;
         let cost = count.finish();
         waited.convictions.extend(cost.and_then(|cost| cost.conviction()));
         waited.convictions.extend_from_slice(self.stage.crashes());

@@ -6,6 +6,7 @@ use super::super::Subject;
 use super::super::arena::{About, Arena};
 use super::super::excuse::Excuses;
 use super::super::fault::{FORGOTTEN, Fault, Hits};
+use super::super::pulse::Processes;
 use super::super::stage::{Size, Stage};
 use super::*;
 use crate::check::{Class, Late, Moment};
@@ -59,8 +60,8 @@ impl Run {
         let script = Rc::new(RefCell::new(Script::default()));
         let size = Size { clients: 1, tasks: 1, names: 1 };
         let arena = Box::new(Fake(script.clone()));
-        let stage =
-            Stage::new(Subject::Shipped, 1, size, dir.path().to_owned(), arena, log.clone());
+        let (told, home) = ((log.clone(), Processes::default()), dir.path().to_owned());
+        let stage = Stage::new(Subject::Shipped, 1, size, home, arena, told);
         let harm = Harm::new(log.clone(), Excuses::new(false, Duration::ZERO, Late::never()));
         Self { harm, stage, script, log, dir }
     }
