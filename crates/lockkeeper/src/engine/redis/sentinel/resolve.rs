@@ -157,19 +157,25 @@ impl Sentinels {
         };
         let until = Instant::now() + self.options.master.connect_timeout / 2;
         let mut master = self.master.subscribe();
-        let mut pauses = pauses();
+        let (mut pauses, mut disagreed) = (pauses(), None);
         loop {
             let before = master.borrow_and_update().clone();
             let answers = self.ask_all(context, until).await;
             let least = if before.is_some() { 1 } else { self.options.majority() };
             if answers.said.len() < least {
-                return Err(self.too_few(answers).await);
+                // One that is late now has said whom it names.
+                let disagreed = disagreed.filter(|_| answers.are_only_late());
+                return Err(match disagreed {
+                    Some(why) => why,
+                    None => self.too_few(answers).await,
+                });
             }
             let named = match &before {
                 Some(known) => next(&self.options, &answers.said, known),
                 None => agreed(&self.options, &answers.said)
                     .ok_or_else(|| errors::disagree(&self.options, &answers.said)),
             };
+            disagreed = named.as_ref().err().cloned();
             let later = named.as_ref().is_ok_and(|named| {
                 let mut said = answers.said.iter().map(|(_, said)| said);
                 said.any(|said| said.at != named.at && said.epoch > named.epoch)
@@ -262,6 +268,13 @@ struct Answers {
     errors: Vec<(usize, Error)>,
     /// Those that do not know the service.
     unknown: Vec<usize>,
+}
+
+impl Answers {
+    /// Whether nothing else is known of those that said nothing.
+    fn are_only_late(&self) -> bool {
+        self.errors.is_empty() && self.unknown.is_empty()
+    }
 }
 
 /// How long to wait each time before they are asked again.

@@ -195,21 +195,52 @@ fn b7_sentinels_that_are_all_full_say_so_and_that_is_a_refusal() {
     open(&format!("redis+sentinel://127.0.0.1:{}/m", sentinel.port())).expect("it has room");
 }
 
-#[test]
-fn sentinels_that_disagree_are_named_with_their_masters() {
-    let (one, two) = (RedisServer::start(), RedisServer::start());
+/// Two Sentinels, and the masters that they name.
+fn two_that_disagree() -> ([RedisServer; 2], [RedisServer; 2]) {
+    let servers = [RedisServer::start(), RedisServer::start()];
     let sentinels = [RedisServer::start_sentinel(), RedisServer::start_sentinel()];
-    for (sentinel, server) in sentinels.iter().zip([&one, &two]) {
+    for (sentinel, server) in sentinels.iter().zip(&servers) {
         let port = server.port().to_string();
         sentinel.command(&["SENTINEL", "MONITOR", "m", "127.0.0.1", &port, "1"]);
     }
-    let at = sentinels.each_ref().map(|s| format!("127.0.0.1:{}", s.port()));
-    let error = refused(&format!("redis+sentinel://{}/m", at.join(",")));
+    (sentinels, servers)
+}
+
+fn url_of([one, other]: &[u16; 2], options: &str) -> String {
+    format!("redis+sentinel://127.0.0.1:{one},127.0.0.1:{other}/m?{options}")
+}
+
+fn assert_named(error: &Error, at: &[u16; 2], servers: &[RedisServer; 2]) {
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    for (sentinel, server) in at.iter().zip([&one, &two]) {
-        let names = format!("{sentinel} names 127.0.0.1:{}", server.port());
+    for (sentinel, server) in at.iter().zip(servers) {
+        let names = format!("127.0.0.1:{sentinel} names 127.0.0.1:{}", server.port());
         assert!(error.message().contains(&names), "{error}");
     }
+}
+
+#[test]
+fn sentinels_that_disagree_are_named_with_their_masters() {
+    let (sentinels, servers) = two_that_disagree();
+    let at = sentinels.each_ref().map(RedisServer::port);
+    // A machine with much to do connects to both in time.
+    assert_named(&refused(&url_of(&at, "connect_timeout=10s")), &at, &servers);
+}
+
+#[test]
+fn sentinels_that_disagreed_are_named_though_one_is_late_when_it_is_asked_again() {
+    let (sentinels, servers) = two_that_disagree();
+    let proxy = Proxy::to(sentinels[1].port());
+    let at = [sentinels[0].port(), proxy.port()];
+    let url = url_of(&at, "connect_timeout=10s&request_timeout=1m");
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| refused(&url));
+        // What one answer says is a thousand bytes.
+        until("it has answered more than once", || {
+            proxy.passed(Way::Down) > 4_000 || opening.is_finished()
+        });
+        proxy.hold(Way::Down);
+        assert_named(&opening.join().expect("no panic"), &at, &servers);
+    });
 }
 
 #[test]
