@@ -213,6 +213,11 @@ impl Quorum {
         let Some(entry) = state.claims.get_mut(&id) else { return stepped };
         if matches!(event, Step::Leave { .. }) {
             entry.leaving = true;
+            // Those that have nothing of it are not asked.
+            let ours = entry.machine.ours();
+            let others = (0..self.members.len()).filter(|member| !ours.has(*member));
+            entry.errors =
+                others.filter_map(|member| Some((member, self.has_none(member)?))).collect();
         }
         if matches!(event, Step::Ask { .. } | Step::Renew { .. }) {
             entry.others.clear();
@@ -365,7 +370,10 @@ impl Quorum {
             Some(entry) => entry.errors.iter().map(|(at, error)| (*at, error.clone())).collect(),
             None => Vec::new(),
         };
-        errors::too_few(&self.options, &errors)
+        match self.members.len().saturating_sub(errors.len()) < self.options.majority() {
+            true => errors::too_few(&self.options, &errors),
+            false => errors::overtaken(),
+        }
     }
 
     /// Asks how claims and holds stand: by asking again, which extends what is held.

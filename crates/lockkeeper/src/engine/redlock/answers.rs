@@ -35,11 +35,16 @@ impl Quorum {
             }
             if let Some(entry) = state.claims.get_mut(&id) {
                 entry.in_flight = entry.in_flight.saturating_sub(1);
-                entry.errors.extend(heard.error.map(|error| (member, error)));
+                let lacks =
+                    verb != Verb::Take && matches!(heard.said, Said::Nothing | Said::Other(_));
+                let why = heard.error.or_else(|| self.has_none(member).filter(|_| lacks));
+                // Of an earlier round, it says nothing about this one.
+                let why = why.filter(|_| entry.machine.is_asking_in(round));
+                entry.errors.extend(why.map(|error| (member, error)));
                 if let Said::Yes { counts: false, .. } = heard.said {
                     let now = self.steady.now();
                     entry.stranger |= self.can_admit(member, now);
-                    let why = self.not_yet(member, now);
+                    let why = self.not_yet(member, now).or_else(|| self.did_not_count(member));
                     entry.errors.extend(why.map(|error| (member, error)));
                 }
                 if self.options.plain.is_some()
@@ -110,12 +115,13 @@ impl Quorum {
             if let Some((at, of)) = stepped.due.take() {
                 (until, round) = (Instant::now() + at.since(self.context.clock.now()), of);
             }
-            let more = match first(&mut stepped.flights, until).await {
-                Some((sent, heard)) => self.arrived(id, sent, heard),
-                None => self.due(id, round, begun.elapsed()),
+            // A caller that is late itself hears all that came meanwhile before its time is over.
+            let (more, over) = match first(&mut stepped.flights, until).await {
+                Some((sent, heard)) => (self.arrived(id, sent, heard), false),
+                None => (self.due(id, round, begun.elapsed()), true),
             };
-            let over = more.outcome.is_none() && more.due.is_none() && Instant::now() >= until;
-            stepped.outcome = more.outcome.or(over.then_some(Outcome::TooFew));
+            let superseded = over && more.outcome.is_none() && more.due.is_none();
+            stepped.outcome = more.outcome.or(superseded.then_some(Outcome::TooFew));
             stepped.due = more.due;
             stepped.flights.extend(more.flights);
         }

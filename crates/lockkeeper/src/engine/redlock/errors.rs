@@ -48,19 +48,26 @@ pub(super) fn too_long(ttl: Duration, options: &RedlockOptions) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
 }
 
+/// Nobody failed to answer: the answers were to a question that is not the last one any more.
+pub(super) fn overtaken() -> Error {
+    let text = "it was asked for again before a majority of the members had answered";
+    Error::new(ErrorKind::Unreachable, text)
+}
+
 /// Fewer members than a majority gave an answer that counts; `errors` has what each said instead.
 pub(super) fn too_few(options: &RedlockOptions, errors: &[(usize, Error)]) -> Error {
     let (members, majority) = (options.members.len(), options.majority());
     let said = said(options, errors);
+    let counted = members.saturating_sub(errors.len());
     let text = format!(
-        "{} of {members} members gave an answer that counts, and a majority is {majority}: {}{}",
-        members.saturating_sub(errors.len()),
+        "{counted} of {members} members gave an answer that counts, and a majority is {majority}: \
+         {}{}",
         each_once(&said),
         another_scheme(options, errors)
     );
     // One that refuses us will refuse again; unreachable ones may come back.
     let error = of_whole(decides(members, majority, &said), text);
-    let missing = majority.saturating_sub(members.saturating_sub(errors.len()));
+    let missing = majority.saturating_sub(counted);
     let mut known: Vec<Duration> = said.iter().filter_map(|(_, e)| e.retry_after()).collect();
     known.sort_unstable();
     match missing.checked_sub(1).and_then(|last| known.get(last)) {
@@ -172,6 +179,20 @@ impl Quorum {
             Some(time) => error.with_retry_after(time),
             None => error,
         })
+    }
+
+    /// That a member did not count when it answered, and does by now for all that is known.
+    pub(super) fn did_not_count(&self, nth: usize) -> Option<Error> {
+        let at = &self.members.get(nth)?.options.address;
+        let text = format!("Redis at {at} did not count yet when it answered");
+        Some(Error::new(ErrorKind::Unreachable, text))
+    }
+
+    /// That a member has nothing of what is to be extended or given back.
+    pub(super) fn has_none(&self, nth: usize) -> Option<Error> {
+        let at = &self.members.get(nth)?.options.address;
+        let text = format!("Redis at {at} has no record of it");
+        Some(Error::new(ErrorKind::Unreachable, text))
     }
 
     /// Until when a member that can be reached does not count, where that is known.

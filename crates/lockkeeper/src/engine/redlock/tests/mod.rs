@@ -7,6 +7,7 @@ mod faults;
 mod forgets;
 mod handoff;
 mod interop;
+mod late;
 mod line;
 mod minority;
 mod mutual;
