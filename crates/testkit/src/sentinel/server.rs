@@ -19,6 +19,9 @@ const FOUND_WITHIN: Duration = Duration::from_secs(120);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A silence that no Sentinel waits for the end of: it suspects nobody.
+const CALM: Duration = Duration::from_secs(3600);
+
 /// As whom replicas and Sentinels come, where that is another user than clients are.
 const WATCHER: &str = "watcher";
 
@@ -94,6 +97,30 @@ fn done<T>(result: Result<T, String>) -> T {
     result.unwrap_or_else(|why| panic!("{why}"))
 }
 
+/// What a replica has of what its master wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Has {
+    All,
+    Less,
+    /// It follows nobody any more.
+    Promoted,
+}
+
+/// The same from its INFO replication; `written` is the offset of the master.
+fn has_all(info: &str, written: u64) -> Has {
+    if info.contains("role:master") {
+        return Has::Promoted;
+    }
+    match offset(info, "slave_repl_offset:") {
+        Some(offset) if offset >= written => Has::All,
+        _ => Has::Less,
+    }
+}
+
+fn offset(info: &str, name: &str) -> Option<u64> {
+    info.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+}
+
 impl Deployment {
     /// A master and a replica that keep nothing on disk.
     pub fn start() -> Self {
@@ -162,13 +189,15 @@ impl Deployment {
                 set("auth-user", WATCHER);
             }
         }
-        for words in told {
-            let answer = self.try_ask(at, &words)?;
-            if answer != ["OK"] {
-                return Err(format!("a Sentinel answers {answer:?} to {:?}", words.get(..4)));
-            }
+        told.iter().try_for_each(|words| self.tell(at, words))
+    }
+
+    /// Runs a command on a Sentinel that it says nothing else about than OK.
+    fn tell(&self, at: usize, words: &[&str]) -> Result<(), String> {
+        match self.try_ask(at, words)? {
+            answer if answer == ["OK"] => Ok(()),
+            answer => Err(format!("a Sentinel answers {answer:?} to {:?}", words.get(..4))),
         }
-        Ok(())
     }
 
     /// Runs a command on a Sentinel.
@@ -283,17 +312,43 @@ impl Deployment {
     /// Kills the master when its replicas have everything, and waits until one of them is the
     /// master and the old one its replica.
     pub fn fail_over(&mut self) {
-        let mut old = self.master();
+        // On a machine that is busy they may have moved by themselves, and what the new master
+        // lacks would look as if it had been forgotten. From here on they do so no more.
+        done(self.suspect_after(CALM));
+        let old = done(self.until_settled());
         self.until_replicated(old);
-        // On a machine that is busy they may have moved by themselves meanwhile.
-        while self.master() != old {
-            old = self.master();
-            self.until_replicated(old);
-        }
         self.servers[old].kill();
+        done(self.suspect_after(self.setup.down_after));
         self.until_failed_over(old);
         done(self.try_come_back(old));
         self.until_found();
+    }
+
+    /// For how long the master is silent, from now on, before it counts as down.
+    fn suspect_after(&self, time: Duration) -> Result<(), String> {
+        let time = time.as_millis().to_string();
+        let words = ["SENTINEL", "SET", SERVICE, "down-after-milliseconds", &time];
+        (0..SENTINELS).try_for_each(|at| self.tell(at, &words))
+    }
+
+    /// Waits until all Sentinels name one master that they take to be well, and every other server
+    /// follows it; answers which.
+    fn until_settled(&self) -> Result<usize, String> {
+        let mut master = 0;
+        self.until("no failover is under way", || {
+            let Ok(named) = self.try_master() else { return false };
+            master = named;
+            let names = |at| {
+                self.try_master_as_seen_by(at) == Ok(named)
+                    && self.field(at, "flags").as_deref() == Some("master")
+            };
+            let follows = |at| {
+                let info = self.try_command(at, &["INFO", "replication"]).unwrap_or_default();
+                info.concat().contains("role:master") == (at == named)
+            };
+            (0..SENTINELS).all(names) && (0..self.servers.len()).all(follows)
+        })?;
+        Ok(master)
     }
 
     /// Starts a killed server as a replica of the master, and waits until that has it.
@@ -390,23 +445,26 @@ impl Deployment {
         })
     }
 
-    /// Waits until every replica has all that the master has written. One that is promoted
-    /// meanwhile has what it will ever have.
+    /// Waits until every replica has all that the master has written. Fails where one was promoted
+    /// meanwhile by itself: what it lacks nobody but the Sentinels lost.
     pub fn until_replicated(&self, master: usize) {
         let told = |at: usize| Some(self.try_command(at, &["INFO", "replication"]).ok()?.concat());
-        let offset = |info: &str, name: &str| {
-            info.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok()
-        };
         let written = told(master).and_then(|info| offset(&info, "master_repl_offset:"));
         let written = done(written.ok_or("no offset".to_owned()));
         let others = || (0..self.servers.len()).filter(|at| *at != master);
-        let has = |at| {
-            told(at).is_some_and(|info| {
-                info.contains("role:master")
-                    || offset(&info, "slave_repl_offset:").is_some_and(|offset| offset >= written)
-            })
-        };
-        done(self.until("the replicas have everything", || others().all(has)));
+        let mut promoted = None;
+        done(self.until("the replicas have everything", || {
+            let each = others().map(|at| (at, told(at).map(|info| has_all(&info, written))));
+            let each: Vec<_> = each.collect();
+            promoted = each.iter().find(|(_, has)| *has == Some(Has::Promoted)).map(|(at, _)| *at);
+            promoted.is_some() || each.iter().all(|(_, has)| *has == Some(Has::All))
+        }));
+        if let Some(at) = promoted {
+            panic!(
+                "the Sentinels made server {at} the master while {master} lived, as they do on a \
+                 machine that runs it too seldom: whether it has everything is not known"
+            );
+        }
     }
 
     fn until(&self, what: &str, mut so: impl FnMut() -> bool) -> Result<(), String> {
@@ -434,5 +492,19 @@ impl Deployment {
     /// Its URL, without passwords.
     pub fn url(&self) -> String {
         format!("redis+sentinel://{}/{SERVICE}", self.hosts())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_was_promoted_by_itself_is_not_taken_for_one_that_has_everything() {
+        let replica = "role:slave\r\nmaster_link_status:up\r\nslave_repl_offset:70\r\n";
+        assert_eq!(has_all(replica, 70), Has::All);
+        assert_eq!(has_all(replica, 71), Has::Less);
+        assert_eq!(has_all("role:slave\r\n", 0), Has::Less, "it does not say");
+        assert_eq!(has_all("role:master\r\nmaster_repl_offset:90\r\n", 70), Has::Promoted);
     }
 }
