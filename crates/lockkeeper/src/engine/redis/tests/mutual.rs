@@ -63,11 +63,9 @@ fn try_leaves_nothing_behind_and_says_who_holds_it() {
         (Some("host"), Some(std::process::id()), Some(Mode::Exclusive))
     );
     assert_eq!(holder.token, crate::Token::of(number(&grant), 0));
-    assert!(
-        holder
-            .expires_in()
-            .is_some_and(|left| left > Duration::from_secs(28) && left <= Duration::from_secs(30))
-    );
+    // Of its thirty seconds, and a slow machine has not taken all.
+    let lease = Duration::from_secs(1)..=Duration::from_secs(30);
+    assert!(holder.expires_in().is_some_and(|left| lease.contains(&left)), "{holder:?}");
     assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}:line"]), ["0"]);
     // Somebody in line is not overtaken either (R11).
     let waiting = two.queue("a", Mode::Exclusive);

@@ -51,14 +51,15 @@ fn plain_writes_what_the_others_write() {
         assert_eq!((about.layout, about.fenced), ("plain", false));
         assert!(about.can.has(Ability::Force) && !about.can.has(Ability::List));
         let key = key.replace("{name}", "a {b} é");
-        let held = claim(&process, "a {b} é");
+        // No machine is so slow that it ends before the others have asked.
+        let held = Claim { ttl: TTL * 300, ..claim(&process, "a {b} é") };
         assert_eq!(granted(process.attempt(&held)).number, Number::None);
         until("all have it", || values(&quorum, &key).iter().all(|value| value.len() == length));
         let text = values(&quorum, &key)[0].clone();
         assert_eq!(values(&quorum, &key), vec![text.clone(); 3]);
         for server in &quorum.0 {
             let ttl: u64 = server.command(&["PTTL", &key])[0].parse().expect("it has one");
-            assert!((1_000..=2_000).contains(&ttl), "{ttl}");
+            assert!((2_001..=600_000).contains(&ttl), "{ttl}");
             let theirs = ["SET", &key, "theirs", "NX", "PX", "30000"];
             assert_eq!(server.command(&theirs), ["(nil)"], "they wait for us");
             // Nothing else stands there.

@@ -1,7 +1,5 @@
 //! The layout of RedissonRedLock and RedissonMultiLock, against the very scripts of an RLock.
 
-use std::time::Instant;
-
 use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
 use super::faults::ran;
@@ -77,7 +75,8 @@ fn redisson_writes_an_rlock_on_each_member() {
     let about = one.engine.describe();
     assert_eq!((about.layout, about.fenced), ("redisson", false));
     assert!(about.can.has(Ability::Force) && !about.can.has(Ability::List));
-    let held = claim(&one, "any Lock");
+    // No machine is so slow that it ends before Java has asked.
+    let held = Claim { ttl: TTL * 300, ..claim(&one, "any Lock") };
     assert_eq!(granted(one.attempt(&held)).number, Number::None);
     until("all have it", || quorum.owners("any Lock").iter().all(|owner| owner.len() == 2));
     let owners = quorum.owners("any Lock");
@@ -87,7 +86,7 @@ fn redisson_writes_an_rlock_on_each_member() {
     assert!(uuid.len() == 36 && thread.parse::<i64>().is_ok() && count == "1", "{owner}");
     for server in &quorum.0 {
         let ttl: u64 = server.command(&["PTTL", "any Lock"])[0].parse().expect("it has one");
-        assert!((1..=2_000).contains(&ttl), "{ttl}");
+        assert!((2_001..=600_000).contains(&ttl), "{ttl}");
         assert_eq!(server.command(&["DBSIZE"]), ["1"], "nothing else stands there");
     }
     assert_eq!(quorum.java_locks(&[0, 1, 2], "any Lock"), 0, "Java waits for us");
@@ -126,12 +125,11 @@ fn redisson_waits_for_a_majority_of_java_and_is_woken_by_its_unlock() {
     };
     assert_eq!(holder.label.as_deref(), Some(JAVA));
     let waiting = claim(&process, "a");
+    // By itself it would look after five seconds.
+    process.by_word_alone();
     process.queue_claim(&waiting);
-    let since = Instant::now();
     quorum.java_unlocks(&[0, 1, 2], "a");
     woken(&process, waiting.id);
-    // By itself it looks after five seconds.
-    assert!(since.elapsed().as_secs() < 3, "{:?}", since.elapsed());
     granted(process.attempt_until(&waiting));
     assert!(matches!(process.release(waiting.id), End::Freed));
     quorum.until_no_owner("a");

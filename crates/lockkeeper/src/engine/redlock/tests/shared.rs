@@ -1,7 +1,5 @@
 //! Readers beside each other, writers beside nobody, and what is left of either.
 
-use std::time::Instant;
-
 use lockkeeper_testkit::proxy::{Fault, Way};
 
 use super::faults::ran;
@@ -365,12 +363,13 @@ fn l4_a_reader_that_died_hides_no_reader_that_lives() {
     let (record, readers) = ("lockkeeper:{redlock:a}", "lockkeeper:{redlock:a}:readers");
     let now = first.command(&["TIME"]);
     let now: u64 = format!("{}{:0>6}", now[0], now[1]).parse().expect("a time");
-    // Who asked first of all, and has not extended it for ten seconds of its thirty.
+    // Who asked first of all, and has not extended it for a minute of its ten. Whoever waits for
+    // the end of that hangs.
     let dead = ClaimId::fresh().to_string();
-    let text = format!("{} 1 {dead} 1 1 1 {now} 30000 who", now + 20_000_000);
+    let text = format!("{} 1 {dead} 1 1 1 {now} 600000 who", now + 540_000_000);
     first.command(&["HSET", readers, &dead, &text]);
-    first.command(&["PEXPIRE", readers, "20000"]);
-    first.command(&["SET", record, "2 readers", "PX", "20000"]);
+    first.command(&["PEXPIRE", readers, "540000"]);
+    first.command(&["SET", record, "2 readers", "PX", "540000"]);
     // Somebody else's is in the reader's way on the other one, and nobody's a moment later.
     let later = ClaimId::fresh().to_string();
     let text = format!("1 {later} {} 1 1 {now} 60000 who", u64::MAX >> 12);
@@ -382,9 +381,7 @@ fn l4_a_reader_that_died_hides_no_reader_that_lives() {
     // A writer that came after the reader leaves it what it has, and takes the other one.
     let writes = claim(&two, "a");
     two.queue_claim(&writes);
-    let since = Instant::now();
     granted(one.attempt_until(&reads));
-    assert!(since.elapsed().as_secs() < 10, "{:?}: the dead one's lease lasts", since.elapsed());
     quorum.0[2].go_on();
 }
 
