@@ -252,7 +252,7 @@ impl Quorum {
     /// Follows a claim to its answer. One that has to listen first asks a second time: what was
     /// published before is lost. `held`: it was held before.
     async fn asked(self: Arc<Self>, id: ClaimId, mut stepped: Stepped, held: bool) -> Attempt {
-        let (mut admitted, mut was_late) = (false, false);
+        let mut admitted = false;
         loop {
             let outcome = self.follow(id, stepped).await;
             let granted = matches!(outcome, Outcome::Granted { .. });
@@ -301,10 +301,7 @@ impl Quorum {
                     admitted = true;
                     stepped = self.once_more(id);
                 }
-                Outcome::TooFew if !was_late && self.may_have_been_late(id) => {
-                    was_late = true;
-                    stepped = self.once_more(id);
-                }
+                Outcome::Late => stepped = self.once_more(id),
                 Outcome::TooFew => return self.no_majority(id),
                 Outcome::TooSlow => {
                     let ttl = self.state().claims.get(&id).map(|entry| entry.claim.ttl);
@@ -325,21 +322,6 @@ impl Quorum {
 
     fn met_stranger(&self, id: ClaimId) -> bool {
         self.state().claims.get(&id).is_some_and(|entry| entry.stranger)
-    }
-
-    /// Whether too few answered though a majority is connected: one of a bare majority was late.
-    /// Whoever waits in line asks at once, and has its place again: it would be passed by all that
-    /// wait until it is asked for by itself.
-    fn may_have_been_late(&self, id: ClaimId) -> bool {
-        let waits = |entry: &Entry| {
-            let asked = entry.machine.is_asking() || entry.machine.is_held();
-            entry.lines_up() && !asked && !entry.leaving
-        };
-        let up = self.members.iter().filter(|member| member.link.is_up()).count();
-        let waits = self.state().claims.get(&id).is_some_and(waits);
-        let why = self.why_too_few(id);
-        let passes = why.kind() == ErrorKind::Unreachable && why.retry_after().is_none();
-        waits && passes && up >= self.options.majority()
     }
 
     fn once_more(self: &Arc<Self>, id: ClaimId) -> Stepped {

@@ -15,24 +15,38 @@
 --    turn of the first that gave one, and until there is one everybody is told. The others keep
 --    their places: most live, and stand where they stood as soon as they ask.
 --
--- A sign is the time at which the claim asked last; below zero, it has not since it was to.
-local PLACE, TURN, PLACES_MAX = 15000000, 250000, 16384
+-- A sign is the time at which the claim asked last. ALL is among them with the time at which all
+-- were to give one anew: older ones are none since.
+--
+-- No call looks at more than PORTION places, however many there are, and forgets no more: the rest
+-- is left to those that follow.
+local PLACE, TURN, PLACES_MAX, PORTION, ALL = 15000000, 250000, 16384, 256, '-'
 local function whole(number) return string.format('%.0f', number) end
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
 local function leave(line, signs, claim)
-  if redis.call('ZREM', line, claim) == 1 then redis.call('ZREM', signs, claim) end
+  if redis.call('ZREM', line, claim) == 0 then return end
+  redis.call('ZREM', signs, claim)
+  if redis.call('EXISTS', line) == 0 then redis.call('DEL', signs) end
 end
-local function drop(line, signs, from, to)
-  for _, claim in ipairs(redis.call('ZRANGEBYSCORE', signs, from, to, 'LIMIT', 0, 1000)) do
+-- Those whose last sign is not after that.
+local function drop(line, signs, to)
+  for _, claim in ipairs(redis.call('ZRANGEBYSCORE', signs, '-inf', to, 'LIMIT', 0, PORTION)) do
     redis.call('ZREM', signs, claim)
     redis.call('ZREM', line, claim)
   end
 end
-local function drop_old(line, signs, now)
-  drop(line, signs, whole(PLACE - now), whole(now - PLACE))
+local function drop_old(line, signs, now) drop(line, signs, whole(now - PLACE)) end
+-- Since when a sign is one, as what is not to be among them.
+local function since_all(signs, now)
+  local at = redis.call('ZSCORE', signs, ALL)
+  if not at then return '(0' end
+  if tonumber(at) <= now then return '(' .. at end
+  -- The clock was set back: nobody could give one before it is that late again.
+  redis.call('ZREM', signs, ALL)
+  return '(0'
 end
 -- Gives how many are before it; nothing where there is no room (R13).
 local function stand(line, signs, claim, first, now)
@@ -40,7 +54,7 @@ local function stand(line, signs, claim, first, now)
   redis.call('ZADD', signs, whole(now), claim)
   if anew and redis.call('ZCARD', line) > PLACES_MAX then
     drop_old(line, signs, now)
-    if redis.call('ZCARD', line) > PLACES_MAX then drop(line, signs, '-inf', '(0') end
+    if redis.call('ZCARD', line) > PLACES_MAX then drop(line, signs, since_all(signs, now)) end
     if redis.call('ZCARD', line) > PLACES_MAX then return leave(line, signs, claim) end
   end
   redis.call('PEXPIRE', line, PLACE / 1000)
@@ -73,24 +87,33 @@ local function tell(turn, channel, giver, now, claim, first)
 end
 -- The first in line that gave a sign of life since it was to, and since when it waits. Places of
 -- which no sign is known, as where it was evicted, are forgotten.
-local function first_that_lives(line, signs)
-  if redis.call('ZCOUNT', signs, '(0', '+inf') == 0 then return end
-  for _, last in ipairs({0, 15, 255, -1}) do
+local function first_that_lives(line, signs, now)
+  local since = since_all(signs, now)
+  if redis.call('ZCOUNT', signs, since, '+inf') == 0 then return end
+  for _, last in ipairs({0, 15, PORTION - 1}) do
     local some = redis.call('ZRANGE', line, 0, last, 'WITHSCORES')
     for i = 1, #some, 2 do
       local sign = redis.call('ZSCORE', signs, some[i])
       if not sign then
         redis.call('ZREM', line, some[i])
-      elseif tonumber(sign) > 0 then
+      elseif tonumber(sign) > tonumber(string.sub(since, 2)) then
         return some[i], some[i + 1]
       end
     end
   end
+  -- So many that are dead stand before it: it is the first of those that gave one last.
+  local first, least
+  local those = redis.call('ZREVRANGEBYSCORE', signs, '+inf', since, 'LIMIT', 0, PORTION)
+  for _, claim in ipairs(those) do
+    local rank = redis.call('ZRANK', line, claim)
+    if rank and (not least or rank < least) then first, least = claim, rank end
+  end
+  return first, first and redis.call('ZSCORE', line, first)
 end
 -- Takes the first from the line that gave a sign of life.
 local function next_in(line, signs, now)
   drop_old(line, signs, now)
-  local claim, first = first_that_lives(line, signs)
+  local claim, first = first_that_lives(line, signs, now)
   if not claim then return end
   leave(line, signs, claim)
   return claim, whole(tonumber(first))
@@ -123,16 +146,17 @@ local function waits_no_more(line, signs, turn, claim, now)
   if now_is and now_is.claim == claim then redis.call('DEL', turn) end
 end
 -- It has the name, and waits no more: see rule 4.
-local function came(line, signs, turn, claim, now_is)
+local function came(line, signs, turn, claim, now_is, now)
   local passes = now_is and now_is.claim ~= claim
   if not now_is then
-    local first = (redis.call('ZRANK', line, claim) or 0) > 0 and first_that_lives(line, signs)
+    local is_first = (redis.call('ZRANK', line, claim) or 0) == 0
+    local first = not is_first and first_that_lives(line, signs, now)
     passes = first and redis.call('ZRANK', line, first) < redis.call('ZRANK', line, claim)
   end
   leave(line, signs, claim)
   if now_is then redis.call('DEL', turn) end
-  if passes then
-    redis.call('ZUNIONSTORE', signs, 2, signs, signs, 'WEIGHTS', 1, -1, 'AGGREGATE', 'MIN')
+  if passes and redis.call('EXISTS', line) == 1 then
+    redis.call('ZADD', signs, whole(now), ALL)
     redis.call('PEXPIRE', signs, PLACE / 1000)
   end
 end

@@ -39,6 +39,10 @@ use std::time::Duration;
 use crate::words::clock::Ticks;
 use crate::words::id::ClaimId;
 
+/// How often in a row a claim is asked for once more because members are late. With the shortest
+/// patience all that takes less time than a turn lasts.
+const LATE_MOST: u8 = 2;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     /// Not asked for, or refused.
@@ -104,6 +108,8 @@ pub(super) struct Recipe {
     kept: Members,
     /// A holder refused it: what it gets of this round all the same it gives back.
     undoes: bool,
+    /// In how many rounds in a row members were late, and it is asked once more.
+    late: u8,
 }
 
 impl Recipe {
@@ -126,6 +132,7 @@ impl Recipe {
             back: Members::default(),
             kept: Members::default(),
             undoes: false,
+            late: 0,
         }
     }
 
@@ -319,6 +326,12 @@ impl Recipe {
                 if lost {
                     self.lost.remove(member);
                 }
+                if lost && matches!(said, Said::Other(_)) {
+                    // Somebody took what was free there: it is asked again, as others are.
+                    self.has.remove(member);
+                    self.marked.remove(member);
+                    self.lacks.insert(member);
+                }
                 if restores && lost && said == Said::Nothing {
                     self.restore(member, number, out);
                 } else if verb == Verb::Take && matches!(said, Said::Other(_)) {
@@ -391,7 +404,7 @@ impl Recipe {
             return;
         }
         if spoke < majority {
-            self.refused(Outcome::TooFew, out);
+            self.too_few(spoke, silent, out);
             return;
         }
         let rank = self.rank();
@@ -415,7 +428,7 @@ impl Recipe {
     /// Refused by several that contend. What it got is for the first of those that live: others
     /// that heard of it would ask in vain, give back, and wake each other without end (R10).
     fn ceded(&mut self, outcome: Outcome, to: Option<Rank>, out: &mut Vec<Action>) {
-        self.phase = Phase::Idle;
+        (self.phase, self.late) = (Phase::Idle, 0);
         match (outcome, to) {
             (Outcome::Refused { keeps: true, .. }, _) => {
                 for member in self.members() {
@@ -436,7 +449,7 @@ impl Recipe {
     /// A majority has our record, and keeps its number.
     fn granted(&mut self, now: Ticks, since: Ticks, number: u64, out: &mut Vec<Action>) {
         if self.rules.is_in_time(since, now) {
-            self.phase = Phase::Held { number, restores: true };
+            (self.phase, self.late) = (Phase::Held { number, restores: true }, 0);
             self.note_lacks();
             self.marked = Members::default();
             for member in self.members() {
@@ -486,14 +499,32 @@ impl Recipe {
             if self.taken() >= majority {
                 self.settle(now, since, silent, out);
             } else if over {
-                self.refused(Outcome::TooFew, out);
+                self.too_few(self.taken(), silent, out);
             }
         }
     }
 
+    /// Too few spoke in time. Of a bare majority one is late soon: whoever waits in line asks them
+    /// once more, and again, before it gives back what it got, and its turn with that. Those that
+    /// did not answer last time either are not late, they hang.
+    fn too_few(&mut self, spoke: usize, silent: Silent, out: &mut Vec<Action>) {
+        let late = match self.late {
+            0 => self.awaited(silent),
+            _ => self.unanswered().count(),
+        };
+        let again = self.lines_up() && self.late < LATE_MOST;
+        if !again || spoke + late < self.rules.majority() {
+            self.refused(Outcome::TooFew, out);
+            return;
+        }
+        (self.phase, self.late) = (Phase::Idle, self.late + 1);
+        self.said.fill(None);
+        out.push(Action::Done(Outcome::Late));
+    }
+
     /// Too few answered, or too late.
     fn refused(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
-        self.phase = Phase::Idle;
+        (self.phase, self.late) = (Phase::Idle, 0);
         // Too few members counted, or too late, and it may have been a majority to others. Where
         // there are queues of others it waits still: where it had the record it stands at the end
         // again.
@@ -507,7 +538,7 @@ impl Recipe {
     /// waits in line has nothing to give back where it is refused as well, as most often it is by
     /// those that have not answered yet.
     fn held_by_another(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
-        self.phase = Phase::Idle;
+        (self.phase, self.late) = (Phase::Idle, 0);
         self.undoes = self.lines_up();
         self.give_back(Verb::Undo, out);
         self.said.fill(None);

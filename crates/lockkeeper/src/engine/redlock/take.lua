@@ -40,14 +40,14 @@ elseif redis.call('EXISTS', KEYS[4], KEYS[5], KEYS[7]) > 0 then
   if not holds then
     local its_turn = turn and turn.claim == claim
     if not its_turn and not (turn and turn.left > 0) and not redis.call('ZSCORE', KEYS[5], claim)
-      and first_that_lives(KEYS[5], KEYS[6])
+      and first_that_lives(KEYS[5], KEYS[6], now)
       and hand_on(KEYS[5], KEYS[6], KEYS[7], ARGV[11], '-', now) then
       turn = turn_of(KEYS[7], now)
     end
     if turn and not its_turn and turn.left > 0 then
       return refused({'R', stamp, exact(last), exact(turn.left), turn.claim, turn.first})
     end
-    came(KEYS[5], KEYS[6], KEYS[7], claim, turn)
+    came(KEYS[5], KEYS[6], KEYS[7], claim, turn, now)
   else
     waits_no_more(KEYS[5], KEYS[6], KEYS[7], claim, now)
   end

@@ -71,6 +71,13 @@ impl Claim {
         claim
     }
 
+    /// Of members that tell whose turn it is, where it waits in line.
+    fn lining_up(members: usize) -> Self {
+        let mut claim = Self::new(members, false);
+        claim.machine.rules.stands = true;
+        claim
+    }
+
     fn step(&mut self, event: Event) -> Vec<Action> {
         let mut out = Vec::new();
         self.machine.step(event, &mut out);
@@ -463,6 +470,69 @@ fn r11_whoever_too_few_answer_or_too_late_stands_in_queues_still() {
     let done = slow.says(at(8_000), 1, Verb::Take, yes());
     assert_eq!(outcome(&done), Some(Outcome::TooSlow));
     assert_eq!(given(&done), (vec![0, 1, 2], vec![]));
+}
+
+#[test]
+fn r11_whoever_one_of_a_bare_majority_answers_late_has_what_it_got_and_asks_once_more() {
+    let away = |claim: &mut Claim| claim.all(Verb::Take, &[Said::Not, Said::Not, yes(), yes()]);
+    let mut claim = Claim::lining_up(5);
+    claim.ask(at(0));
+    away(&mut claim);
+    assert_eq!(claim.due(at(100)), [Action::Done(Outcome::Late)], "nothing is given back");
+    assert_eq!(sent(&claim.ask(at(100)), Verb::Take), [0, 1, 2, 3, 4]);
+    away(&mut claim);
+    let done = claim.says(at(102), 4, Verb::Take, yes());
+    let granted = Outcome::Granted { since: at(100), number: PROPOSED };
+    assert_eq!(outcome(&done), Some(granted));
+    // Three times in a row are too often: others have their turn.
+    let mut claim = Claim::lining_up(5);
+    for expected in [Outcome::Late, Outcome::Late, Outcome::TooFew, Outcome::Late] {
+        claim.ask(at(0));
+        away(&mut claim);
+        let done = claim.due(at(100));
+        assert_eq!(outcome(&done), Some(expected));
+        let given = sent(&done, Verb::Give);
+        assert_eq!(given.is_empty(), expected == Outcome::Late, "{given:?}");
+    }
+}
+
+#[test]
+fn r4_a_majority_that_hangs_is_not_asked_twice_at_once() {
+    let mut claim = Claim::lining_up(5);
+    let hang = Silent(0b11_100);
+    let ask = Event::Ask { now: at(0), silent: hang, number: PROPOSED, clock: PROPOSED };
+    claim.step(ask);
+    claim.all(Verb::Take, &[yes(), yes()]);
+    let done = claim.due(at(100));
+    assert_eq!(outcome(&done), Some(Outcome::TooFew));
+    assert_eq!(sent(&done, Verb::Give), [0, 1, 2, 3, 4]);
+    // Nor where too few can be reached, or a try is to end.
+    let mut claim = Claim::lining_up(5);
+    let done = claim.asked(&[yes(), yes(), Said::Not, Said::Not, Said::Unclear]);
+    assert_eq!(outcome(&done), Some(Outcome::TooFew));
+    let mut tries = Claim::new(5, true);
+    tries.asked(&[yes(), yes()]);
+    assert_eq!(outcome(&tries.due(at(100))), Some(Outcome::TooFew));
+}
+
+#[test]
+fn h4_a_hold_that_another_is_in_the_way_of_where_a_member_is_back_asks_that_one_again() {
+    let mut claim = Claim::new(3, false);
+    claim.asked(&[Said::Not, yes(), yes()]);
+    assert!(claim.machine.is_held() && !claim.machine.is_incomplete());
+    let back = claim.step(Event::Back { member: 0 });
+    assert_eq!(sent(&back, Verb::Keep), [0]);
+    assert_eq!(claim.says(at(5), 0, Verb::Keep, other(9)), []);
+    assert!(claim.machine.is_incomplete(), "it would have one member less for a third of a lease");
+    assert_eq!(sent(&claim.step(Event::Complete), Verb::Take), [0]);
+    claim.says(at(6), 0, Verb::Take, yes());
+    assert!(!claim.machine.is_incomplete());
+    // So it is where the answer to a renewal says that, once a majority has extended it.
+    claim.step(Event::Renew { now: at(3_000) });
+    claim.says(at(3_001), 1, Verb::Keep, yes());
+    claim.says(at(3_001), 2, Verb::Keep, yes());
+    claim.says(at(3_002), 0, Verb::Keep, other(9));
+    assert_eq!(sent(&claim.step(Event::Complete), Verb::Take), [0]);
 }
 
 #[test]

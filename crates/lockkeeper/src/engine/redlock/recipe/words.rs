@@ -192,6 +192,9 @@ pub(in crate::engine::redlock) enum Outcome {
     },
     /// Fewer members than a majority answered.
     TooFew,
+    /// So do too few, but with those that are late they are a majority. It is to be asked once more
+    /// at once, and has what it got until then.
+    Late,
     /// The answers of a majority came when too little of the lease was left.
     TooSlow,
     /// It is ours still, for a lease from then on.

@@ -343,31 +343,81 @@ fn r11_force_ends_the_turn_of_whom_it_takes_the_lock_from() {
     assert_eq!(quorum.with_record(&waiting), 3, "the hold of another stays");
 }
 
+/// So many stand in line who asked at most five seconds ago.
+const FILL: &str = "local now = redis.call('TIME')[1] * 1000000 \
+                    for i = 1, ARGV[1] do local claim = string.format('%032x', i) \
+                    redis.call('ZADD', KEYS[1], i, claim) local sign = now - 5000000 + i \
+                    redis.call('ZADD', KEYS[2], string.format('%.0f', sign), claim) end";
+/// All are to give a sign of life anew.
+const ASK_ALL: &str =
+    "redis.call('ZADD', KEYS[1], string.format('%.0f', redis.call('TIME')[1] * 1000000), '-')";
+
+impl Quorum {
+    fn fill(&self, places: usize) {
+        let [line, signs] = [key(":line"), key(":signs")];
+        self.each(&["DEL", &line, &signs]);
+        self.each(&["EVAL", FILL, "2", &line, &signs, &places.to_string()]);
+    }
+
+    fn ask_all(&self) {
+        self.each(&["EVAL", ASK_ALL, "1", &key(":signs")]);
+    }
+
+    /// How often each member was asked by scripts about a single place since it counts.
+    fn looks(&self) -> Vec<u64> {
+        let looks = |stats: &String| -> u64 {
+            let of = |line: &str| {
+                let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                let counts = matches!(name, "zscore" | "zrank" | "zrem");
+                counts.then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
+            };
+            stats.lines().filter_map(of).sum()
+        };
+        self.each(&["INFO", "commandstats"]).iter().map(looks).collect()
+    }
+}
+
 #[test]
 fn r13_one_place_more_than_a_name_may_have_is_refused_until_others_give_no_sign_of_life() {
-    const FILL: &str = "for i = 1, 16384 do local claim = string.format('%032x', i) \
-                        redis.call('ZADD', KEYS[1], i, claim) \
-                        redis.call('ZADD', KEYS[2], string.format(ARGV[1], i), claim) end";
     let quorum = Quorum::of(3);
     let [one, two] = [quorum.process(), quorum.process()];
     let held = long(&one);
     granted(one.attempt_until(&held));
-    let fill = |sign: &str| {
-        quorum.each(&["DEL", &key(":line"), &key(":signs")]);
-        quorum.each(&["EVAL", FILL, "2", &key(":line"), &key(":signs"), sign]);
-    };
     // These have asked lately, and were not asked for a sign since.
-    fill("90000000000%05d");
+    quorum.fill(16_384);
     let waiting = long(&two);
     let Attempt::Failed(error) = two.attempt(&waiting) else { panic!("there is no room") };
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.is_temporary() && error.message().contains("16384"), "{error}");
     assert!(quorum.in_line().iter().all(|line| line.len() == 16_384), "nothing was written");
-    fill("-90000000000%05d");
+    quorum.ask_all();
     two.queue_claim(&long(&two));
     let signs = quorum.each(&["ZCARD", &key(":signs")]);
-    assert!(quorum.in_line().iter().all(|line| line.len() < 16_384), "some have no place now");
-    assert_eq!(signs, quorum.each(&["ZCARD", &key(":line")]), "nor anything else");
+    for (line, signs) in quorum.in_line().iter().zip(signs) {
+        assert!(line.len() < 16_384, "some have no place now");
+        assert_eq!(signs, (line.len() + 1).to_string(), "nor anything else");
+    }
+}
+
+#[test]
+fn r13_however_many_dead_places_a_name_has_no_call_looks_at_them_all() {
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    quorum.fill(16_000);
+    quorum.ask_all();
+    let waiting = long(&two);
+    two.queue_claim(&waiting);
+    quorum.each(&["CONFIG", "RESETSTAT"]);
+    assert!(matches!(one.release(held.id), End::Freed));
+    until("it is its turn, behind all that are dead", || {
+        let turns = quorum.each(&["GET", &key(":turn")]);
+        turns.iter().all(|turn| turn.starts_with(&waiting.id.to_string()))
+    });
+    assert!(quorum.looks().iter().all(|looks| *looks < 2_000), "{:?}", quorum.looks());
+    granted(two.attempt_until(&waiting));
+    assert!(quorum.looks().iter().all(|looks| *looks < 4_000), "{:?}", quorum.looks());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use lockkeeper_testkit::dice::Dice;
 use lockkeeper_testkit::redis::server::{RedisClient, RedisServer};
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
-use super::rules::{Flaw, Rules};
+use super::rules::{ALL, Flaw, Rules};
 use crate::engine::redis::client::resp::parse;
 use crate::engine::redis::client::script::{Call, Which};
 
@@ -74,33 +74,31 @@ impl Server {
     /// turn it is or was.
     fn state(&mut self) -> [Vec<String>; 4] {
         let signs = self.ask(&["ZRANGE", &key("signs"), "0", "-1", "WITHSCORES"]);
-        let mut signs: Vec<String> = signs.chunks(2).map(|one| sign(&one[0], &one[1])).collect();
-        signs.sort_unstable();
+        let at = |text: &str| text.parse().expect("a whole number");
+        let signs = signs.chunks(2).map(|one| (one[0].clone(), at(&one[1])));
         let turn = self.ask(&["GET", &key("turn")]).concat();
         [
             self.ask(&["GET", RECORD]),
             self.ask(&["ZRANGE", &key("line"), "0", "-1"]),
-            signs,
+            signs_of(signs.collect()),
             vec![turn.split(' ').next().unwrap_or_default().to_owned()],
         ]
     }
 }
 
-/// Whose sign of life it is, and whether it is one since the last that was to be given.
-fn sign(claim: &str, at: &str) -> String {
-    format!("{}{claim}", if at.starts_with('-') { "-" } else { "" })
+/// Who gave a sign of life, and who did not since all were to.
+fn signs_of(signs: BTreeMap<String, i64>) -> Vec<String> {
+    let since = signs.get(ALL).copied().unwrap_or(0);
+    signs.iter().map(|(claim, at)| format!("{claim} {}", *at > since)).collect()
 }
 
 fn state(rules: &mut Rules, now_us: u64) -> [Vec<String>; 4] {
     let lock = rules.at(RECORD, now_us);
     let none = || "(nil)".to_owned();
-    let mut signs: Vec<String> =
-        lock.signs.iter().map(|(claim, at)| sign(claim, &at.to_string())).collect();
-    signs.sort_unstable();
     [
         vec![lock.record.as_ref().map_or_else(none, |record| record.text())],
         lock.line.iter().map(|(_, claim)| claim.clone()).collect(),
-        signs,
+        signs_of(lock.signs.clone()),
         vec![lock.turn.as_ref().map_or_else(none, |turn| turn.claim.clone())],
     ]
 }

@@ -1,6 +1,7 @@
 //! What happened in a simulation, and what of it should not have.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(super) enum What {
     /// One that had stopped goes on.
     Revives { process: usize },
     /// A member was asked by a process for the lock, and gave it what it has, or not.
-    Asked { process: usize, yes: bool },
+    Asked { process: usize, member: usize, yes: bool },
     /// Members were changed behind everybody's back.
     Meddles,
 }
@@ -81,6 +82,17 @@ impl Log {
             What::Gives { .. } => Some(None),
             _ => None,
         })?
+    }
+
+    /// How often a process asked a member for the lock in this time.
+    pub(super) fn asked(&self, of: (usize, usize), within: Range<Duration>) -> usize {
+        let happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        let asks = |(at, what): &&(Duration, What)| {
+            let these = matches!(what, What::Asked { process, member, .. }
+                if (*process, *member) == of);
+            these && within.contains(at)
+        };
+        happened.iter().filter(asks).count()
     }
 
     /// Everything, a line each; for a look at one seed.

@@ -67,6 +67,8 @@ enum Fault {
     ForgetLine(usize),
     Away(usize),
     Back(usize),
+    /// A member answers nothing, and its connections stay.
+    Hang(usize),
     /// What a process writes to these members from now on, as long as its connections last, takes
     /// so much longer.
     SlowDown(usize, &'static [usize], Duration),
@@ -125,6 +127,7 @@ struct Played {
     course: Course,
     commands: u64,
     told: String,
+    log: Arc<Log>,
 }
 
 impl Plan {
@@ -161,7 +164,7 @@ impl Plan {
         }
         sleep(self.lasts.saturating_sub(now)).await;
         let course = log.judge(self.promise);
-        Played { course, commands: net.commands(), told: log.told() }
+        Played { course, commands: net.commands(), told: log.told(), log }
     }
 }
 
@@ -285,6 +288,7 @@ fn befall(fault: Fault, net: &Net, lives: &[Life], log: &Log) {
         }
         Fault::Away(member) => net.set_away(member, true),
         Fault::Back(member) => net.set_away(member, false),
+        Fault::Hang(member) => net.set_hung(member, true),
         Fault::SlowDown(process, members, by) => {
             members.iter().for_each(|member| net.slow_down(process, *member, by));
         }

@@ -48,6 +48,8 @@ struct State {
     members: Vec<Member>,
     /// Which of them are away.
     away: BTreeSet<usize>,
+    /// Which of them hang: connections stay, and nothing is answered.
+    hung: BTreeSet<usize>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
     dice: Dice,
@@ -106,6 +108,7 @@ impl Net {
         let state = State {
             members: (0..MEMBERS).map(|at| Member::new(at, flaw)).collect(),
             away: BTreeSet::new(),
+            hung: BTreeSet::new(),
             connections: BTreeMap::new(),
             next: 0,
             dice: Dice::new(seed),
@@ -175,7 +178,9 @@ impl Net {
         let mut answers = Vec::new();
         {
             let mut state = self.lock();
-            let Some(there) = state.connections.get_mut(&connection) else { return };
+            let State { connections, hung, .. } = &mut *state;
+            let there = connections.get_mut(&connection);
+            let Some(there) = there.filter(|there| !hung.contains(&there.member)) else { return };
             let (process, at) = (there.process, there.member);
             let due = there.up.due();
             for bytes in due {
@@ -194,7 +199,8 @@ impl Net {
                 for ran in carried.ran {
                     claims.entry(ran.claim).or_insert(process);
                     if ran.which == Which::QuorumTake {
-                        self.log.note(What::Asked { process, yes: ran.said == "Y" });
+                        let yes = ran.said == "Y";
+                        self.log.note(What::Asked { process, member: at, yes });
                     }
                 }
                 let kept = carried.words.into_iter().filter(|_| !dice.chance(weather.lost));
@@ -258,6 +264,18 @@ impl Net {
             if let Some(near) = near {
                 near.end();
             }
+        }
+    }
+
+    /// A member hangs, or goes on with what it was sent.
+    pub(super) fn set_hung(&self, member: usize, hung: bool) {
+        if hung {
+            self.lock().hung.insert(member);
+            return;
+        }
+        self.lock().hung.remove(&member);
+        for connection in self.connections(|there| there.member == member) {
+            self.arrive(connection);
         }
     }
 

@@ -15,6 +15,8 @@ const TURN_KEPT_MS: u64 = 15_000;
 const SKEW: f64 = 625_000.0;
 /// What stands in a record that is a hold's, in place of when it was asked for.
 const HELD: &str = "0";
+/// What stands among signs of life with the time since when others count.
+pub(super) const ALL: &str = "-";
 
 /// A rule that a member leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +74,7 @@ pub(super) struct Lock {
     /// In order: when each was first asked for, and its claim.
     pub(super) line: Vec<(f64, String)>,
     line_until: u64,
-    /// When each gave its last sign of life; below zero, it has not since it was to.
+    /// When each gave its last sign of life, and when all were to give one anew.
     pub(super) signs: BTreeMap<String, i64>,
     signs_until: u64,
     pub(super) turn: Option<Turn>,
@@ -136,8 +138,22 @@ impl Lock {
     }
 
     fn leave(&mut self, claim: &str) {
+        let stood = self.rank(claim).is_some();
+        self.drop(claim);
+        if stood && self.line.is_empty() {
+            self.signs.clear();
+        }
+    }
+
+    fn drop(&mut self, claim: &str) {
         self.line.retain(|(_, one)| one != claim);
         self.signs.remove(claim);
+    }
+
+    /// Since when a sign is one.
+    fn since_all(&mut self, now_us: u64) -> i64 {
+        self.signs.retain(|claim, at| claim != ALL || at.unsigned_abs() <= now_us);
+        self.signs.get(ALL).copied().unwrap_or(0)
     }
 
     fn rank(&self, claim: &str) -> Option<usize> {
@@ -196,8 +212,9 @@ impl Lock {
     }
 
     /// Where the first stands that gave a sign of life since it was to.
-    fn first_that_lives(&mut self) -> Option<usize> {
-        let gave = |claim: &str| self.signs.get(claim).is_some_and(|at| *at > 0);
+    fn first_that_lives(&mut self, now_us: u64) -> Option<usize> {
+        let since = self.since_all(now_us);
+        let gave = |claim: &str| self.signs.get(claim).is_some_and(|at| *at > since);
         self.line.iter().position(|(_, claim)| gave(claim))
     }
 
@@ -207,8 +224,8 @@ impl Lock {
         let is_old = |at: &i64| at.unsigned_abs() + PLACE_US <= now_us;
         let old = |(claim, at): (&String, &i64)| is_old(at).then(|| claim.clone());
         let old: Vec<String> = self.signs.iter().filter_map(old).collect();
-        old.iter().filter(|_| !keeps).for_each(|claim| self.leave(claim));
-        let at = if keeps { 0 } else { self.first_that_lives()? };
+        old.iter().filter(|_| !keeps).for_each(|claim| self.drop(claim));
+        let at = if keeps { 0 } else { self.first_that_lives(now_us)? };
         let (first, claim) = self.line.get(at).cloned()?;
         if flaw != Some(Flaw::HoldsInLine) {
             self.leave(&claim);
@@ -253,11 +270,12 @@ impl Lock {
     }
 
     /// It has the name, and waits no more.
-    fn came(&mut self, claim: &str, turn: Option<&str>, flaw: Option<Flaw>) {
+    fn came(&mut self, claim: &str, turn: Option<&str>, now_us: u64, flaw: Option<Flaw>) {
         let passes = match turn {
             Some(one) => one != claim,
             None => {
-                let first = self.first_that_lives();
+                let is_first = self.rank(claim).unwrap_or(0) == 0;
+                let first = if is_first { None } else { self.first_that_lives(now_us) };
                 first.zip(self.rank(claim)).is_some_and(|(first, rank)| first < rank)
             }
         };
@@ -265,8 +283,9 @@ impl Lock {
             self.leave(claim);
         }
         self.turn = None;
-        if passes && flaw != Some(Flaw::KeepsDead) {
-            self.signs.values_mut().for_each(|at| *at = -at.abs());
+        if passes && flaw != Some(Flaw::KeepsDead) && !self.line.is_empty() {
+            self.signs.insert(ALL.to_owned(), i64::try_from(now_us).unwrap_or(i64::MAX));
+            self.signs_until = (now_us + PLACE_US) / 1000;
         }
     }
 }
@@ -385,7 +404,7 @@ impl Rules {
                 let its = turn.as_ref().is_some_and(|(one, ..)| one == claim);
                 let lasts = turn.as_ref().is_some_and(|(_, _, left)| *left > 0);
                 let lives = flaw == Some(Flaw::KeepsDead) && !lock.line.is_empty()
-                    || lock.first_that_lives().is_some();
+                    || lock.first_that_lives(now_us).is_some();
                 let anew = !its && !lasts && lock.rank(claim).is_none() && lives;
                 if anew && flaw != Some(Flaw::IgnoresLine) {
                     let (some, _) = lock.hand_on(channel, "-", now_us, (publish, flaw));
@@ -401,7 +420,8 @@ impl Rules {
                     let left = left.to_string();
                     return refused(lock, words(&["R", &stamp, &exact(last), &left, one, since]));
                 }
-                lock.came(claim, turn.as_ref().map(|(one, ..)| one.as_str()), flaw);
+                let turn = turn.as_ref().map(|(one, ..)| one.as_str());
+                lock.came(claim, turn, now_us, flaw);
             }
         }
         let ttl: u64 = ttl.parse().unwrap_or_default();

@@ -112,6 +112,20 @@ fn r10_whoever_waits_at_rest_asks_a_member_less_than_once_a_second() {
 }
 
 #[test]
+fn r4_a_majority_that_hangs_is_asked_once_a_second_by_who_waits() {
+    let faults = [0, 1, 2].map(|member| (secs(3), Fault::Hang(member)));
+    let plan = Plan { hold: secs(100), faults: faults.to_vec(), ..Plan::of(2) };
+    let played = plan.play(1);
+    // Neither holder nor waiter can do anything. The first has the lock before the other asks.
+    let waits = usize::from(played.log.holder().is_some_and(|(process, _)| process == 0));
+    for member in [3, 4] {
+        let asked = played.log.asked((waits, member), secs(6)..secs(16));
+        println!("member {member}: asked {asked} times in 10 s");
+        assert!((5..=12).contains(&asked), "asked {asked} times in 10 s:\n{}", played.told);
+    }
+}
+
+#[test]
 fn members_that_leave_out_a_rule_of_the_line_are_convicted() {
     let plan = |name: &str, flaw| {
         let (_, plan) = named().into_iter().find(|(one, _)| *one == name).expect("it is there");
