@@ -288,7 +288,7 @@ fn befall(fault: Fault, net: &Net, lives: &[Life], log: &Log) {
         }
         Fault::Away(member) => net.set_away(member, true),
         Fault::Back(member) => net.set_away(member, false),
-        Fault::Hang(member) => net.set_hung(member, true),
+        Fault::Hang(member) => net.hang(member),
         Fault::SlowDown(process, members, by) => {
             members.iter().for_each(|member| net.slow_down(process, *member, by));
         }

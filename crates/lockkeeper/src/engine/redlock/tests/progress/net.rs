@@ -267,16 +267,9 @@ impl Net {
         }
     }
 
-    /// A member hangs, or goes on with what it was sent.
-    pub(super) fn set_hung(&self, member: usize, hung: bool) {
-        if hung {
-            self.lock().hung.insert(member);
-            return;
-        }
-        self.lock().hung.remove(&member);
-        for connection in self.connections(|there| there.member == member) {
-            self.arrive(connection);
-        }
+    /// A member answers nothing from now on, and its connections stay.
+    pub(super) fn hang(&self, member: usize) {
+        self.lock().hung.insert(member);
     }
 
     /// What is written to a member by a process takes so much longer from now on.
