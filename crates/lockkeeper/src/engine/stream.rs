@@ -1,7 +1,7 @@
 //! The byte stream below a connection: TCP, a unix socket, or TLS over TCP; and how it is lent to
 //! callers that read.
 
-#[cfg(all(test, feature = "redlock"))]
+#[cfg(all(test, feature = "redlock", feature = "test-util"))]
 pub(crate) mod memory;
 
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub(crate) enum Stream {
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only Redis listens there"))]
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
-    #[cfg(all(test, feature = "redlock"))]
+    #[cfg(all(test, feature = "redlock", feature = "test-util"))]
     Memory(memory::Near),
 }
 
@@ -34,7 +34,7 @@ impl Stream {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
             Self::Tls(_) => return None,
-            #[cfg(all(test, feature = "redlock"))]
+            #[cfg(all(test, feature = "redlock", feature = "test-util"))]
             Self::Memory(_) => return None,
         };
         // Without one the driver reads everything.
@@ -65,7 +65,7 @@ impl Stream {
                     Writer::Tls(stream),
                 )
             }
-            #[cfg(all(test, feature = "redlock"))]
+            #[cfg(all(test, feature = "redlock", feature = "test-util"))]
             Self::Memory(near) => {
                 (Reader::Memory(near.clone()), Writer::Memory(near.clone()), Writer::Memory(near))
             }
@@ -77,7 +77,7 @@ pub(crate) enum Reader {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
     Tls(SharedTls),
-    #[cfg(all(test, feature = "redlock"))]
+    #[cfg(all(test, feature = "redlock", feature = "test-util"))]
     Memory(memory::Near),
 }
 
@@ -94,7 +94,7 @@ impl Reader {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             Self::Tls(stream) => with_tls(stream, |stream| stream.poll_read(cx, &mut buffer)),
-            #[cfg(all(test, feature = "redlock"))]
+            #[cfg(all(test, feature = "redlock", feature = "test-util"))]
             Self::Memory(near) => near.poll_read(cx, &mut buffer),
         })?;
         Poll::Ready(Ok(buffer.filled().len()))
@@ -105,7 +105,7 @@ pub(crate) enum Writer {
     Tcp(Arc<tcp::OwnedWriteHalf>),
     Unix(Arc<unix::OwnedWriteHalf>),
     Tls(SharedTls),
-    #[cfg(all(test, feature = "redlock"))]
+    #[cfg(all(test, feature = "redlock", feature = "test-util"))]
     Memory(memory::Near),
 }
 
@@ -121,7 +121,7 @@ impl Writer {
                 // The driver reads just now, or a caller panicked: the driver finds out.
                 Err(_) => Err(io::ErrorKind::WouldBlock.into()),
             },
-            #[cfg(all(test, feature = "redlock"))]
+            #[cfg(all(test, feature = "redlock", feature = "test-util"))]
             Self::Memory(near) => near.write(bytes),
         }
     }
@@ -130,7 +130,7 @@ impl Writer {
     pub(crate) fn keeps_back(&self) -> bool {
         match self {
             Self::Tcp(_) | Self::Unix(_) => false,
-            #[cfg(all(test, feature = "redlock"))]
+            #[cfg(all(test, feature = "redlock", feature = "test-util"))]
             Self::Memory(_) => false,
             Self::Tls(stream) => {
                 stream.try_lock().map_or(true, |stream| stream.get_ref().1.wants_write())
@@ -151,7 +151,7 @@ impl Writer {
                 Self::Tls(stream) => {
                     return with_tls(stream, |stream| stream.poll_write(cx, bytes));
                 }
-                #[cfg(all(test, feature = "redlock"))]
+                #[cfg(all(test, feature = "redlock", feature = "test-util"))]
                 Self::Memory(_) => {}
             }
             match self.try_write(bytes) {
@@ -165,7 +165,7 @@ impl Writer {
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
-            #[cfg(all(test, feature = "redlock"))]
+            #[cfg(all(test, feature = "redlock", feature = "test-util"))]
             Self::Memory(_) => Poll::Ready(Ok(())),
             Self::Tls(stream) => with_tls(stream, |stream| stream.poll_flush(cx)),
         }

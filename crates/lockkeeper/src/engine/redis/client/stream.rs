@@ -115,7 +115,7 @@ async fn dial(address: &Address, options: &RedisOptions, until: Instant) -> Resu
     let failed = |error: io::Error| errors::unreachable(&options.address, error);
     match address {
         Address::Tcp(host, port) => {
-            #[cfg(all(test, feature = "redlock"))]
+            #[cfg(all(test, feature = "redlock", feature = "test-util"))]
             if let Some(near) = crate::engine::stream::memory::dial(host) {
                 return near.map(Stream::Memory).map_err(failed);
             }
