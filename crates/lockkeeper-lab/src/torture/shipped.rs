@@ -335,7 +335,7 @@ impl Worker {
         if !self.recovery.is_zero() && Instant::now() >= self.stays {
             self.draw_stay(2 * STAYS_EVERY);
             // T may be several leases, where a failover comes first: everybody would wait for it.
-            let lease = guard.remaining().unwrap_or(self.recovery).min(self.recovery);
+            let lease = guard.held().lease_ttl().unwrap_or(self.recovery).min(self.recovery);
             let time = self.random.between(lease / 2, lease * 2);
             // Whoever learns that it is over goes, as a user would.
             let _ = tokio::time::timeout(time, guard.lost()).await;

@@ -102,7 +102,7 @@ fn one_half(other: bool, error: Error) -> Error {
     if !other {
         return error;
     }
-    let text = format!("only one of the two halves was taken away: {}", error.message());
+    let text = format!("only one of the two halves is known to be taken away: {}", error.message());
     Error::new(error.kind(), text).temporary(error.is_temporary())
 }
 

@@ -201,7 +201,6 @@ impl Foreign {
             }
             // Whoever heard of it comes first, once in a while; on a guess no free lock is refused.
             Line::Try if heard => {
-                state.claims.get_mut(&claim.id)?.run_until = run_until;
                 drop(state);
                 Some(Answer::later(self.clone().gives_way(claim.clone(), terms)))
             }
@@ -231,8 +230,11 @@ impl Foreign {
         let (listened, to) = (ours(), To::Key(terms.key.clone()));
         let ask = || Some(Command::new(["PUBSUB", "NUMSUB", channel]));
         let asked = self.links.prompt().finish(Started::nothing(), &to, ask, PAUSE);
-        // Where it is not told, perhaps because this user may not ask, it is a guess.
+        // Where it is not told it is a guess; a user who may never ask gives way once in a while.
         let Ok(told) = asked.await else { return false };
+        if let Value::Error(_) = told.value {
+            return true;
+        }
         let all = told.value.items().get(1).and_then(Value::integer).unwrap_or(0);
         // What began to listen here meanwhile may be counted already.
         all > i64::from(listened || ours())

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -140,7 +140,7 @@ impl Node {
         loop {
             let within = options.master.connect_timeout;
             let until = Instant::now() + within;
-            let silent = OnceLock::new();
+            let silent = Mutex::new(None);
             let connecting = self.connect(options, label, until, &silent);
             let connected = timeout_at(until, connecting).await;
             let why = match connected {
@@ -157,7 +157,7 @@ impl Node {
                     }
                 }
                 Ok(Err(why)) => why,
-                Err(_) => silent.into_inner().unwrap_or_else(|| {
+                Err(_) => said_in(&silent).take().unwrap_or_else(|| {
                     errors::away(&self.at, format_args!("no answer within {within:?}"))
                 }),
             };
@@ -201,7 +201,7 @@ impl Node {
         options: &SentinelOptions,
         label: &str,
         until: Instant,
-        silent: &OnceLock<Error>,
+        silent: &Mutex<Option<Error>>,
     ) -> Result<(Pipe, impl Future<Output = String> + Send + 'static + use<>)> {
         let login = match &options.password {
             Some(password) => Some(password.to_dial(&self.at.to_string(), until).await?),
@@ -236,7 +236,7 @@ impl Node {
         &self,
         options: &SentinelOptions,
         until: Instant,
-        silent: &OnceLock<Error>,
+        silent: &Mutex<Option<Error>>,
     ) -> Result<Stream> {
         let failed = |error: std::io::Error| errors::away(&self.at, error);
         let Address::Tcp(host, port) = &self.at else {
@@ -252,10 +252,14 @@ impl Node {
         let config = tls.read(before(soon)).await?;
         let shaking = shake_hands(tls, host, &at, &hint, stream, config);
         let note = || {
-            let why = silent.get_or_init(|| errors::away(&self.at, says_nothing(instead)));
-            self.state.send_replace(State::Down(why.clone()));
+            let why = errors::away(&self.at, says_nothing(instead));
+            *said_in(silent) = Some(why.clone());
+            self.state.send_replace(State::Down(why));
         };
-        Ok(Stream::Tls(Box::new(noting_silence(shaking, soon, note).await?)))
+        let shaken = noting_silence(shaking, soon, note).await?;
+        // It speaks TLS: what is late from here on is something else.
+        *said_in(silent) = None;
+        Ok(Stream::Tls(Box::new(shaken)))
     }
 
     /// Who we are, and what we listen to.
@@ -434,4 +438,9 @@ fn read(address: &Value, about: &Value, those: &Value) -> Option<Said> {
         living,
         others: number("num-other-sentinels").unwrap_or(0),
     })
+}
+
+/// What is told of a Sentinel that says nothing in TLS, while it does not.
+fn said_in(silent: &Mutex<Option<Error>>) -> MutexGuard<'_, Option<Error>> {
+    silent.lock().unwrap_or_else(PoisonError::into_inner)
 }
