@@ -119,13 +119,15 @@ fn a_member_that_is_full_or_a_replica_costs_the_others_nothing_and_is_named() {
         (&full[..], &["CONFIG", "SET", "maxmemory", "0"][..], "is out of memory (maxmemory)"),
         (&replica[..], &["REPLICAOF", "NO", "ONE"], "is a read-only replica"),
     ] {
-        let quorum = Quorum::of(3);
+        let quorum = Quorum::long_up(3);
         let (one, two) = (quorum.process(), quorum.process());
-        let held = claim(&one, "held");
+        // No lease ends before it is extended.
+        let long = |name: &str| Claim { ttl: TTL * 30, ..claim(&one, name) };
+        let held = long("held");
         granted(one.attempt(&held));
         until("all have it", || quorum.with_record(&held) == 3);
         quorum.0[0].command(breaks);
-        let turn = claim(&one, "a");
+        let turn = long("a");
         granted(one.attempt_until(&turn));
         assert!(matches!(two.attempt_try(&claim(&two, "a")), Attempt::Busy(Some(_))));
         assert_eq!(quorum.with_record(&turn), 2);

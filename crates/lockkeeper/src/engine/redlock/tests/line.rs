@@ -330,9 +330,8 @@ fn r11_force_ends_the_turn_of_whom_it_takes_the_lock_from() {
         server.command(&["SET", &key(":turn"), &turn, "PX", "15000"]);
     }
     assert!(!two.change(&Change::Force(Kind::Lock, name.clone(), shown.clone())));
-    let turns = quorum.each(&["GET", &key(":turn")]);
     let its = |turn: &String| turn.starts_with(&waiting.id.to_string());
-    assert!(turns.iter().all(its), "{turns:?}: it is the turn of who waits");
+    until("it is the turn of who waits", || quorum.each(&["GET", &key(":turn")]).iter().all(its));
     granted(two.attempt_until(&waiting));
     // And where another one has a record it is over.
     for server in &quorum.0 {
