@@ -62,7 +62,7 @@ pub fn case(name: &str) -> Option<&'static Case> {
 }
 
 /// Runs one case on a subject, on a runtime of its own. One that does not end within five minutes
-/// is broken, and left alone; those that run after it are not held up (C19).
+/// is broken, and left alone; those that run after it are not held up.
 pub fn run(case: &'static Case, subject: impl FnOnce() -> Subject + Send + 'static) -> Outcome {
     run_within(CASE_MAX, case, subject)
 }

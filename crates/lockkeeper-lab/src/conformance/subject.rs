@@ -94,7 +94,7 @@ impl Subject {
     }
 
     /// A layout that is shared with other programs: names that it cannot say may be refused, with
-    /// the reason (R12).
+    /// the reason.
     #[must_use]
     pub fn foreign(mut self) -> Self {
         self.foreign = true;

@@ -5,7 +5,7 @@ use std::fmt;
 /// The size of the header; records start here.
 pub const HEADER_SIZE: usize = 4096;
 
-/// The layout's version (R17).
+/// The layout's version.
 pub const LAYOUT: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"LKHIST\x1a\n";

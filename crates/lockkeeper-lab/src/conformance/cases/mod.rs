@@ -83,8 +83,7 @@ macro_rules! table {
         /// stands.
         ///
         /// The module of a row stands inside of another, `conformance_suite`, so that it hides no
-        /// crate of its name from the expression (C19). So the rows of one module stand in one
-        /// call.
+        /// crate of its name from the expression. So the rows of one module stand in one call.
         ///
         /// ```no_run
         /// # mod rows {

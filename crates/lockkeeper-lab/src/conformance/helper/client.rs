@@ -226,7 +226,7 @@ impl Helper {
         Ok(turns.parse().expect("the helper says how many"))
     }
 
-    /// Lets it fork while it holds a lock (R15).
+    /// Lets it fork while it holds a lock.
     ///
     /// # Errors
     /// What the child or the parent found wrong.
