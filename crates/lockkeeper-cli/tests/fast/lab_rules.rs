@@ -147,3 +147,23 @@ fn c20_a_history_that_was_given_twice_is_refused_and_an_empty_one_is_called_empt
     std::fs::write(place.path("empty/b.lkh"), "").unwrap();
     says("all 2 .lkh files in this directory are empty");
 }
+
+#[test]
+fn an_empty_history_beside_others_is_named_and_nothing_that_it_would_show_is_judged() {
+    let place = place();
+    std::fs::create_dir(place.path("run")).unwrap();
+    history(&place.path("run/a.lkh"));
+    let dir = place.text("run");
+    let whole = place.run(["check", &dir]);
+    assert!(whole.code == 0 && whole.out.contains("\nclean: "), "{whole:?}");
+    std::fs::write(place.path("run/b.lkh"), "").unwrap();
+    let ran = place.run(["check", &dir]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    let says = "b.lkh is empty: its process recorded nothing, so refusals and recovery are not";
+    assert!(ran.out.contains(says), "{ran:?}");
+    assert!(ran.out.contains("\nclean as far as recorded: "), "{ran:?}");
+    let summary = json(place.run(["check", &dir, "--json"]).out.trim());
+    assert_eq!(summary["empty"], serde_json::json!(["b.lkh"]), "{summary}");
+    let [until, began] = ["judged_until", "began"].map(|key| summary[key].as_str().unwrap());
+    assert!(summary["files"] == 1 && until <= began, "{summary}");
+}

@@ -100,7 +100,7 @@ impl From<ReadError> for CheckError {
 /// When one of them is no whole history, cannot be read, or their clocks cannot be compared. Then
 /// nothing is judged.
 pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Report, CheckError> {
-    let paths = expand(paths)?;
+    let (paths, empty) = sorted(paths)?;
     let mut merge = Merge::open(&paths, ns(options.skew))?;
     each_once(&merge, &paths)?;
     if merge.several_machines() && options.skew.is_zero() {
@@ -124,6 +124,10 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
         });
     }
     checker.ends(ends(&merge, &paths)?);
+    if !empty.is_empty() {
+        let began = merge.sources().map(|s| s.header.clocks[0].saturating_add_signed(s.shift_ns));
+        checker.unrecorded(began.min().unwrap_or(0));
+    }
     let states: Vec<_> = merge.sources().map(|source| source.header.state).collect();
     let (mut stopped, mut blind_from) = (0, None);
     while let Some(item) = merge.next()? {
@@ -152,6 +156,7 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
     report.counts.names = merge.names().len() as u64;
     (report.counts.torn, report.counts.foreign) = merge.damage();
     report.counts.may_be_cut = merge.may_be_cut();
+    report.empty = empty;
     report.unix_ns = merge.sources().next().map_or(0, |source| source.header.to_unix_ns());
     Ok(report)
 }
@@ -188,9 +193,15 @@ fn ends(merge: &Merge, paths: &[PathBuf]) -> Result<Vec<Record>, ReadError> {
     Ok(ends)
 }
 
-/// The files that the paths stand for.
+/// The files that the paths stand for, without those in a directory that are empty.
 pub(crate) fn expand<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckError> {
-    let mut files = Vec::new();
+    sorted(paths).map(|(files, _)| files)
+}
+
+/// The same, and those that are empty: a process that ended between the making of its file and its
+/// first byte has said nothing.
+fn sorted<P: AsRef<Path>>(paths: &[P]) -> Result<(Vec<PathBuf>, Vec<PathBuf>), CheckError> {
+    let (mut files, mut empty) = (Vec::new(), Vec::new());
     for path in paths {
         let path = path.as_ref();
         if !path.is_dir() {
@@ -198,33 +209,27 @@ pub(crate) fn expand<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckE
             continue;
         }
         let cannot = |e| ReadError::Io(path.to_owned(), e);
-        let (before, mut empty) = (files.len(), 0);
+        let (mut begun, mut not_begun) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(path).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
             let file = entry.path();
-            // A process that ended between the making of its file and its first byte has said
-            // nothing.
-            let begun = entry.metadata().map_or(true, |about| about.len() > 0);
             if file.extension().is_none_or(|extension| extension != EXTENSION) {
                 continue;
             }
-            if begun {
-                files.push(file);
-            } else {
-                empty += 1;
-            }
+            let has_bytes = entry.metadata().map_or(true, |about| about.len() > 0);
+            if has_bytes { &mut begun } else { &mut not_begun }.push(file);
         }
-        if files.len() == before {
+        if begun.is_empty() {
             let path = path.to_owned();
-            return Err(if empty > 0 {
-                CheckError::Empty(path, empty)
-            } else {
-                CheckError::Nothing(Some(path))
+            return Err(match not_begun.len() {
+                0 => CheckError::Nothing(Some(path)),
+                many => CheckError::Empty(path, many),
             });
         }
-        if let Some(new) = files.get_mut(before..) {
-            new.sort();
-        }
+        begun.sort();
+        not_begun.sort();
+        files.append(&mut begun);
+        empty.append(&mut not_begun);
     }
-    if files.is_empty() { Err(CheckError::Nothing(None)) } else { Ok(files) }
+    if files.is_empty() { Err(CheckError::Nothing(None)) } else { Ok((files, empty)) }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use lockkeeper::text::{json_line, printable};
 use serde_json::{Map, Value, json};
 
+use crate::history::Role;
 use crate::judge::{Class, Report, Violation};
 
 /// Writes the report for people: what was read, a table of classes, each described violation with
@@ -79,6 +80,15 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
              process did"
         )?;
     }
+    let unseen = if report.clients.iter().any(|client| client.role == Role::Nemesis) {
+        ""
+    } else {
+        ", so refusals and recovery are not judged"
+    };
+    for file in &report.empty {
+        let file = short(file);
+        writeln!(out, "{} is empty: its process recorded nothing{unseen}", printable(file))?;
+    }
     if counts.foreign > 0 {
         writeln!(
             out,
@@ -122,7 +132,8 @@ fn print_violations(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn clean(report: &Report) -> &'static str {
-    if report.counts.stopped > 0 { "clean as far as recorded" } else { "clean" }
+    let is_whole = report.counts.stopped == 0 && report.empty.is_empty();
+    if is_whole { "clean" } else { "clean as far as recorded" }
 }
 
 /// Writes the report as one JSON object a line: every described violation, then a summary.
@@ -198,6 +209,7 @@ pub fn summary_json(report: &Report) -> Value {
         "before_recording": counts.strangers,
         "torn": counts.torn,
         "stopped": counts.stopped,
+        "empty": report.empty.iter().map(|file| short(file)).collect::<Vec<_>>(),
         "may_be_cut": counts.may_be_cut,
         "foreign": counts.foreign,
         "judged_until": report.judged_until.map(|at| rfc3339(report.unix_ns, at)),

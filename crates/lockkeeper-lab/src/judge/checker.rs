@@ -79,6 +79,14 @@ impl Checker {
         }
     }
 
+    /// There was a client that recorded nothing from `at` on, told before the first event. Where a
+    /// nemesis tests it, it ended before it did anything; else it may have taken locks.
+    pub fn unrecorded(&mut self, at: u64) {
+        if !self.watched() {
+            self.book.report.judged_until.get_or_insert(at);
+        }
+    }
+
     /// Takes one event: the `index`th record of `client`. Events come in the order of time.
     pub fn event(&mut self, client: u32, index: u64, record: &Record) {
         if self.dead.get(client as usize).copied().unwrap_or(true) {

@@ -251,6 +251,8 @@ pub struct Counts {
 pub struct Report {
     /// The files, by number.
     pub clients: Vec<Client>,
+    /// Files beside them that are empty: their processes recorded nothing.
+    pub empty: Vec<PathBuf>,
     /// What is wrong, in the order in which it was found; at most `Options::details` of each class.
     pub violations: Vec<Violation>,
     /// How often each class was found.

@@ -75,11 +75,15 @@ fn a_refusal_is_judged_only_where_all_who_may_have_been_there_were_recorded() {
             "{state:?}"
         );
     }
+    let empty = dir.path().join("empty.lkh");
+    std::fs::write(&empty, "").unwrap();
+    assert_eq!(wrong(1, 20, 70), 0, "one whose history is empty may have had it at any time");
     // Where somebody writes down how processes end, one that ended did not go on; but its recording
     // may have stopped before.
     let exit = Record { at: 30 * SECOND, ..Record::new(What::Exit).number(2) };
     put(dir.path(), "c.lkh", &Header { role: Role::Nemesis, ..header(3) }, &[exit]);
     assert_eq!([wrong(1, 20, 19), wrong(25, 20, 28), wrong(1, 8, 70)], [1, 1, 1]);
+    std::fs::remove_file(empty).unwrap();
     let stopped = judge(1, 20, 19, State::Stopped(1));
     assert_eq!((stopped.count(Class::WrongBusy), stopped.judged_until), (0, Some(19 * SECOND)));
     let (code, out, _) = run(&[text(dir.path())]);
