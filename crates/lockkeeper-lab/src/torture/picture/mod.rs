@@ -268,6 +268,7 @@ mod tests {
     use lockkeeper::{Kind, Mode};
     use serde_json::Value;
 
+    use super::super::fault::{self, Fault, Hits};
     use super::*;
     use crate::check::{Class, Violation};
     use crate::history::{LockId, Record, What, Writer, WriterOptions};
@@ -278,6 +279,17 @@ mod tests {
         report: &Report,
         convictions: &[Conviction],
         verdict: &str,
+    ) -> [String; 2] {
+        let excuses = Excuses::new(true, Duration::ZERO, crate::check::Late::never());
+        drawn_with(name, report, convictions, verdict, &excuses)
+    }
+
+    fn drawn_with(
+        name: &str,
+        report: &Report,
+        convictions: &[Conviction],
+        verdict: &str,
+        excuses: &Excuses,
     ) -> [String; 2] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("client.lkh");
@@ -294,7 +306,6 @@ mod tests {
             );
         }
         writer.finish().unwrap();
-        let excuses = Excuses::new(true, Duration::ZERO, crate::check::Late::never());
         let told = Told {
             client: "broken:plain-del".to_owned(),
             what: Some("it deletes by name alone"),
@@ -306,7 +317,7 @@ mod tests {
             verdict,
             report,
             convictions,
-            excuses: &excuses,
+            excuses,
         };
         [page(&[&path], &told).unwrap(), ascii(&[&path], &told, 40).unwrap()]
     }
@@ -443,5 +454,49 @@ mod tests {
             data(&drawn("a", &Report::default(), &[], "too-weak")[0])["verdict"],
             "too-weak"
         );
+    }
+
+    #[test]
+    fn q15_a_picture_has_its_legend_and_axis_above_the_lanes_round_times_and_the_excusing_fault() {
+        let violation = Violation {
+            class: Class::Overlap,
+            name: "a".to_owned(),
+            at: 5_000,
+            since: 5_000,
+            late: false,
+            pair: None,
+            sentence: "two hold it".to_owned(),
+            records: Vec::new(),
+        };
+        let report = Report { violations: vec![violation], ..Report::default() };
+        let flush =
+            Fault { name: "flush", hits: Hits::Server, excuses: fault::FORGOTTEN, what: "" };
+        let mut excuses = Excuses::new(true, Duration::ZERO, crate::check::Late::never());
+        excuses.begin(flush, 0, 1_000);
+        excuses.end(flush, 0, 9_000);
+        let [page, _] = drawn_with("a", &report, &[], "clean", &excuses);
+        let expected = &data(&page)["violations"][0];
+        assert_eq!(
+            (&expected["allowed"], &expected["because"][0]),
+            (&json!(true), &json!("flush"))
+        );
+        assert!(SCRIPT.contains("(expected: ${what}"), "its row says so");
+
+        let (above, _) = page.split_once("<svg id=\"chart\"").unwrap();
+        let (_, legend) = above.split_once("<p class=\"key\">").expect("a legend above the chart");
+        let marks = "exclusive,shared,permits,share of the time held,waiting,waited in vain,\
+                     past its deadline,stopped,dead,fault,violation,expected of a fault";
+        for mark in marks.split(',') {
+            assert!(legend.contains(&format!("</i>{mark}")), "{mark}: {legend}");
+        }
+
+        let number = |name: &str| -> u32 {
+            let (_, after) = SCRIPT.split_once(&format!("{name}=")).unwrap();
+            after.split(',').next().unwrap().parse().unwrap()
+        };
+        assert!(number("const AXIS") < number("TOP"), "the axis is above the first lane");
+        assert!(SCRIPT.contains("{x,y:AXIS-6,"), "the times stand at the axis");
+        assert!(SCRIPT.contains("step=[1,2,5,10].map(k=>k*ten)"), "and are round");
+        assert!(SCRIPT.contains("t=Math.ceil(from/step)*step"), "also where one looks closer");
     }
 }
