@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
@@ -115,6 +116,109 @@ fn q14_a_unit_that_is_written_elsewhere_and_a_lock_that_was_taken_away_are_said_
     assert_eq!(holder.wait(), 79);
     let said = place.read("said");
     assert!(said.contains("taken away: by release --force"), "{said}");
+}
+
+/// Each way to try and to wait says this in its last line, and names no holder. A busy machine may
+/// need more than one try until the engine was reached at all.
+fn gives_up(place: &Place, url: &str, says: &[String]) {
+    for args in [
+        &["run", "x", "-n", "--", "true"][..],
+        &["run", "x", "-w", "3s", "--", "true"],
+        &["acquire", "x", "-w", "3s"],
+    ] {
+        until_true("the reason is said", || {
+            let ran = run(place, url, args);
+            assert!(ran.code == 69 && !ran.err.contains("held by"), "{args:?}: {ran:?}");
+            let last = ran.err.lines().last().unwrap();
+            says.iter().all(|part| last.contains(part))
+        });
+    }
+}
+
+#[test]
+fn r5_r8_too_few_replicas_are_the_reason_at_the_end_of_every_wait_and_for_doctor() {
+    let deployment = Deployment::start();
+    let place = Place::new();
+    let url = deployment.url() + "?wait_replicas=2&wait_timeout=500ms&request_timeout=5s";
+    let says = [
+        format!("the write on Redis at 127.0.0.1:{} ", deployment.servers[0].port()),
+        "does not count: ".to_owned(),
+        "of the 2 replicas that wait_replicas asks for".to_owned(),
+    ];
+    gives_up(&place, &url, &says);
+    let examined = run(&place, &url, &["doctor"]);
+    let why = examined.err.lines().last().unwrap();
+    assert_eq!(examined.code, 69, "{examined:?}");
+    assert!(says.iter().all(|part| why.contains(part)), "{examined:?}");
+    assert!(examined.err.contains("too-few-replicas"), "{examined:?}");
+}
+
+#[test]
+fn r5_sentinels_that_are_stopped_are_the_reason_at_the_end_of_every_wait() {
+    let deployment = Deployment::start();
+    let place = Place::new();
+    deployment.sentinels.iter().for_each(RedisServer::stop);
+    let guards = deployment.sentinels.iter().map(|guard| format!("127.0.0.1:{}", guard.port()));
+    let says: Vec<_> = guards.chain(["Sentinel".to_owned()]).collect();
+    gives_up(&place, &format!("{}?connect_timeout=1s", deployment.url()), &says);
+}
+
+#[test]
+fn r5_links_that_are_slower_than_server_timeout_are_the_reason_with_the_option_to_change() {
+    let clock = ClockShim::new().unwrap();
+    let environment = clock.environment();
+    let environment: Vec<_> =
+        environment.iter().map(|(name, path)| (*name, path.to_str().unwrap())).collect();
+    let servers = [(); 3].map(|()| RedisServer::start_in(&[], &environment));
+    let proxies = servers.each_ref().map(|server| Proxy::to(server.port()));
+    let members = |ports: [u16; 3]| ports.map(|port| format!("127.0.0.1:{port}")).join(",");
+    let place = Place::new();
+    let near = format!("redlock://{}", members(servers.each_ref().map(RedisServer::port)));
+    assert_eq!(run(&place, &near, &["doctor"]).code, 69, "they are met");
+    clock.step(Clocks::Wall, Duration::from_secs(61)).unwrap();
+    assert_eq!(run(&place, &near, &["run", "-w", "120s", "x", "--", "true"]).code, 0);
+    let slow = Fault { delay: Duration::from_millis(300), ..Fault::default() };
+    proxies.iter().for_each(|proxy| proxy.set(Way::Down, slow));
+    let far = members(proxies.each_ref().map(Proxy::port));
+    let says = ["did not answer within ", " (server_timeout)"].map(str::to_owned);
+    gives_up(&place, &format!("redlock://{far}?server_timeout=50ms"), &says);
+}
+
+/// Words such as D10: one capital letter and a number.
+fn codes(page: &str) -> impl Iterator<Item = &str> {
+    page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.').filter_map(|word| {
+        let word = word.trim_matches('.');
+        let number = word.strip_prefix(|c: char| c.is_ascii_uppercase())?;
+        let is_code = (1..=2).contains(&number.len()) && number.parse::<u8>().is_ok();
+        is_code.then_some(word)
+    })
+}
+
+#[test]
+fn q16_no_page_cites_a_failure_or_a_rule_without_a_link_to_what_it_is() {
+    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap();
+    let failures = read(&root.join("docs/failures.md"));
+    let mut pages: Vec<_> = ["README.md", "SAFETY.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+        .map(|page| root.join(page))
+        .into();
+    for dir in ["docs", "docs/engines"] {
+        let files = std::fs::read_dir(root.join(dir)).unwrap().map(|file| file.unwrap().path());
+        pages.extend(files.filter(|file| file.extension().is_some_and(|ends| ends == "md")));
+    }
+    let mut cited = 0;
+    for page in pages.iter().filter(|page| !page.ends_with("failures.md")) {
+        let text = read(page);
+        for code in codes(&text) {
+            let is_rule = code.starts_with('R');
+            let link = if is_rule { "ARCHITECTURE.md#the-rules)" } else { "failures.md)" };
+            assert!(text.contains(link), "{}: {code} and no link to {link}", page.display());
+            let is_known = is_rule || failures.contains(&format!("| {code} |"));
+            assert!(is_known, "{}: {code} is not in docs/failures.md", page.display());
+            cited += 1;
+        }
+    }
+    assert!(cited > 100, "{cited}");
 }
 
 #[test]

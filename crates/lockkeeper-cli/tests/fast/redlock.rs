@@ -24,13 +24,15 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     assert_eq!(young.code, 69, "{young:?}");
     let waits = "1m after a client first met it";
     assert!(young.err.contains("counts in") && young.err.contains(waits), "{young:?}");
-    // And whoever waits for less is told the reason, not that nobody answers (W1).
-    let waited = run(&place, &url, &["run", "nightly", "-w", "2s", "--", "true"]);
+    // And whoever waits for less is told the reason, not that nobody answers (W1), and names no
+    // holder where nobody holds it (R5).
+    let waited = run(&place, &url, &["run", "nightly", "-v", "-w", "2s", "--", "true"]);
     assert_eq!(waited.code, 69, "{waited:?}");
     assert!(waited.err.contains("counts in") && waited.err.contains(&at[0]), "{waited:?}");
+    assert!(!waited.err.contains("held by"), "{waited:?}");
     // Without -w it waits for them, and says so.
     let said = place.path("said");
-    let mut patient = place.lk(["run", "patient", "--", "true"]);
+    let mut patient = place.lk(["run", "patient", "-v", "--", "true"]);
     patient.env("LOCKKEEPER_URL", &url).stderr(std::fs::File::create(&said).unwrap());
     let mut patient = Reaped::spawn(&mut patient);
     until_true("it says for what it waits", || {
@@ -40,6 +42,7 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     // A minute goes by.
     clock.step(Clocks::Wall, Duration::from_secs(61)).unwrap();
     assert_eq!(patient.wait(), 0, "{}", place.read("said"));
+    assert!(!place.read("said").contains("held by"), "{}", place.read("said"));
     let ran = run(&place, &url, &["run", "nightly", "-w", "120s", "--", "true"]);
     assert_eq!(ran.code, 0, "whoever waits gets it once they count: {ran:?}");
 
