@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long, help_heading = common::LOCK, value_name = "TEXT")]
     pub label: Option<String>,
     /// Stop waiting, with exit 69, once the engine has not answered for this long [default: wait
-    /// on]
+    /// on]; a leader that stands again waits until it has reached the engine, however long
     #[arg(
         long,
         help_heading = common::WAITING,

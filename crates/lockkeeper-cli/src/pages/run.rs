@@ -60,7 +60,7 @@ const SECTIONS: [(&str, &str); 3] = [
         "\
 Without -n or -w it waits for its turn, however long. -w counts from the start, connecting included.
 A server that cannot be reached at the start is tried again for 10 s, or for -w, with -n once, and
-no longer than --unreachable-after.
+no longer than --unreachable-after, which is 1 s there at least.
 Members of a quorum that have just started say when they count: until then without -w, unless
 --unreachable-after is shorter or --on-unreachable run starts the command.
 A caller in line waits on through an outage and says so after 10 s; --unreachable-after ends that

@@ -49,11 +49,11 @@ pub struct Ask<'a> {
     pub patience: Option<Duration>,
     /// From when on the wait counts.
     pub since: Moment,
-    /// How long the engine may be silent: at the start at most so long, and while we stand in line;
-    /// `None` for ever.
+    /// How long the engine may be silent: at the start, where that is not for ever, and while we
+    /// stand in line; `None` for ever.
     pub unreachable_after: Option<Duration>,
     /// How long an engine that cannot be reached is tried again when `patience` does not say it;
-    /// `None` for ever.
+    /// `None` for ever, whatever `unreachable_after` says.
     pub reach: Option<Duration>,
     /// Whether that is kept also where it is known that more would help: the command starts then,
     /// without the lock.
@@ -113,8 +113,9 @@ impl Ask<'_> {
 
     /// Until when an engine is waited for that has not answered yet; `None` for ever.
     fn gives_up(&self) -> Option<Moment> {
-        let longest = self.patience.or(self.reach).into_iter().chain(self.unreachable_after).min();
-        longest.map(|longest| self.since + longest.max(ONCE))
+        let longest = self.patience.or(self.reach)?;
+        let longest = self.unreachable_after.map_or(longest, |after| after.min(longest));
+        Some(self.since + longest.max(ONCE))
     }
 
     /// Until when the end of the time may be put off; `None` for as long as it takes.
@@ -154,7 +155,8 @@ impl Ask<'_> {
             Begun::Now(got) => Ok(obtained(got)),
             // Who does not wait for the lock still waits for the engine's one answer.
             Begun::Waiting(waiting) if at_once => {
-                self.wait(waiting, [None, None], before, false, signals, words)
+                let silent = self.unreachable_after.map(|after| self.since + after.max(ONCE));
+                self.wait(waiting, [None, silent], before, false, signals, words)
             }
             Begun::Waiting(waiting) => {
                 let in_vain = self.beside && until.is_none();
@@ -285,8 +287,10 @@ fn rest(signals: &Signals, news: Option<BorrowedFd<'_>>, until: Option<Moment>) 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::io::PipeReader;
     use std::rc::Rc;
 
+    use lockkeeper::engine::Place;
     use lockkeeper::{Kind, Mode, Name};
 
     use super::*;
@@ -365,7 +369,56 @@ mod tests {
             assert_eq!(longest(seconds(60), seconds(0), reach), Some(ONCE), "one answer is due");
             // A leader that stands again.
             assert_eq!(longest(None, None, None), None);
-            assert_eq!(longest(None, seconds(2), None), seconds(2));
+            assert_eq!(longest(None, seconds(2), None), None);
+        });
+    }
+
+    /// An engine that says nothing for long.
+    struct Silent;
+
+    impl Taker for Silent {
+        fn begin(&self, _asking: &Asking<'_>) -> Result<Begun, Error> {
+            // What nobody writes to is at its end, and that is news.
+            Ok(Begun::Waiting(Box::new(Silence { looks: 0, news: std::io::pipe().unwrap().0 })))
+        }
+    }
+
+    struct Silence {
+        looks: u32,
+        news: PipeReader,
+    }
+
+    impl Waiting for Silence {
+        fn news(&self) -> BorrowedFd<'_> {
+            self.news.as_fd()
+        }
+
+        fn stage(&mut self) -> Stage {
+            self.looks += 1;
+            if self.looks < 10 { Stage::Reaching } else { Stage::Over }
+        }
+
+        fn place(&mut self) -> Place {
+            Place::default()
+        }
+
+        fn finish(self: Box<Self>) -> Result<Got, Error> {
+            Ok(Got::Busy(None))
+        }
+    }
+
+    #[test]
+    fn who_does_not_wait_hears_of_a_silence_after_the_time_of_unreachable_after() {
+        let signals = Signals::take().unwrap();
+        let open = || Ok(Box::new(Silent) as Box<dyn Taker>);
+        with_ask(|ask| {
+            let patience = Some(Duration::ZERO);
+            for (unreachable_after, ends) in [(seconds(2), true), (None, false)] {
+                let since = ask.since.saturating_sub(Duration::from_secs(5));
+                let ask = Ask { open: &open, patience, since, unreachable_after, ..ask };
+                let obtained = ask.obtain(&signals, &mut Words::new("a", true, false, None));
+                assert_eq!(matches!(obtained, Obtained::Failed(_)), ends, "{unreachable_after:?}");
+            }
         });
     }
 
