@@ -98,6 +98,10 @@ impl Outages {
         let mut began = !self.silent.contains_key(&claim);
         let new = || Silence { entry: entry.clone(), since, unheard: None, told: 0, why: None };
         let silence = self.silent.entry(claim).or_insert_with(new);
+        if hindered && !silence.is_refusal() {
+            // It answers again, and only now is something in the way.
+            (silence.unheard, silence.since) = (None, silence.since.max(since));
+        }
         if !hindered && silence.unheard.is_none() {
             silence.unheard = Some(since);
             began = true;
@@ -267,11 +271,13 @@ impl Keeper {
             silent
         });
         let mut next: Option<Ticks> = None;
-        let mut told = silent.iter().filter(|(.., tell)| *tell);
-        if let Some((_, entry, silence, _)) = told.next() {
+        for (refused, does) in [(false, "no answer"), (true, "refused")] {
+            let mut told = silent
+                .iter()
+                .filter(|(.., silence, tell)| *tell && silence.is_refusal() == refused);
+            let Some((_, entry, silence, _)) = told.next() else { continue };
             let (names, silent_for) = (1 + told.count(), now.since(silence.since));
-            let (why, refused) = (self.why(silence), silence.is_refusal());
-            let does = if refused { "refused" } else { "no answer" };
+            let why = self.why(silence);
             tracing::warn!(
                 engine = self.facts.engine,
                 name = %entry.name,

@@ -106,6 +106,7 @@ impl Engine for Shared {
     }
     fn describe(&self) -> Description {
         let mut description = Description::new("stub", "stub", Class::Efficiency);
+        description.server = "stub://here".to_owned();
         if self.0.leases {
             let claim_lease = (!self.0.never_pushes).then_some(Duration::from_secs(2));
             description.expiry = Expiry::PerHold { claim_lease };

@@ -12,6 +12,7 @@ use crate::keeper::Keeper;
 use crate::keeper::entry::answers::unanswered;
 use crate::keeper::entry::request::invalid;
 use crate::keeper::entry::{Begun, Entry};
+use crate::observe::Seen;
 use crate::primitives::acquire::{Acquiring, Plan};
 use crate::primitives::guard::{Guard, Released};
 use crate::words::clock::Ticks;
@@ -20,6 +21,9 @@ use crate::words::guarantee::Ability;
 
 /// How many locks one call may ask for.
 const LOCKS_MAX: usize = 64;
+/// How much later than its time one message for all of them ends: an engine that ends it by itself
+/// then knows better why.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// An acquisition of several locks; `.await` it, or give it a timeout first.
 ///
@@ -195,7 +199,7 @@ impl All {
         };
         let answer = self.keeper.answer(answer);
         let answered = match give_up {
-            Some(at) => self.keeper.within(at.since(sent), answer).await,
+            Some(at) => self.keeper.within(at.since(sent) + GRACE, answer).await,
             None => Some(answer.await),
         };
         let Some(answered) = answered else { return Err(seats.not_in_time(sent)) };
@@ -231,13 +235,27 @@ fn tell(
         let named =
             |error: &Error| error.clone().name(&entry.name).engine(entry.keeper.facts.engine);
         match &answer {
-            Attempt::Failed(error) => failed = Some(named(error)),
+            Attempt::Failed(error) => {
+                let again = failed.as_ref().is_some_and(|before| is_same_refusal(before, error));
+                failed = Some(match again {
+                    true => error.clone().engine(entry.keeper.facts.engine),
+                    false => named(error),
+                });
+            }
             Attempt::Unknown(error) => lost = Some(unanswered(named(error))),
             _ => {}
         }
         entry.answered(id, sent, answer);
     }
     (failed, lost)
+}
+
+/// What is refused for several with the same words may be true of one of them, and nobody says of
+/// which.
+fn is_same_refusal(one: &Error, other: &Error) -> bool {
+    one.kind() == ErrorKind::Refused
+        && other.kind() == ErrorKind::Refused
+        && one.message() == other.message()
 }
 
 /// Places that were reserved for one message; given back when it is not sent or its answer not
@@ -249,15 +267,24 @@ struct Seats {
 impl Seats {
     /// Nobody has answered so far what was sent then; the name of which it is known why is told.
     fn not_in_time(&self, sent: Ticks) -> Error {
-        let known = self.taken.iter().find_map(|(entry, _, claim)| {
+        for (entry, seq, _) in &self.taken {
+            entry.keeper.observe(entry, Seen::NotObtained { claim: *seq, why: "timed-out" });
+        }
+        let mut known = self.taken.iter().filter_map(|(entry, _, claim)| {
             let (time, why) = entry.keeper.silence(*claim)?;
-            Some(entry.not_in_time(time, Some(why)))
+            Some((entry, time, why))
         });
-        let unknown = || {
-            let (entry, ..) = self.taken.front()?;
-            Some(entry.not_in_time(entry.keeper.clock.now().since(sent), None))
-        };
-        known.or_else(unknown).unwrap_or_else(|| Error::new(ErrorKind::TimedOut, "not obtained"))
+        if let Some((entry, time, why)) = known.next() {
+            return match known.any(|(.., other)| is_same_refusal(&why, &other)) {
+                true => entry.one_not_in_time(time, &why),
+                false => entry.not_in_time(time, Some(why)),
+            };
+        }
+        let unknown = self
+            .taken
+            .front()
+            .map(|(entry, ..)| entry.not_in_time(entry.keeper.clock.now().since(sent), None));
+        unknown.unwrap_or_else(|| Error::new(ErrorKind::TimedOut, "not obtained"))
     }
 }
 

@@ -209,13 +209,24 @@ impl Entry {
 
     /// The lock was not obtained in time, and for so long the engine has said nothing, or refused.
     pub(crate) fn not_in_time(&self, time: Duration, why: Option<Error>) -> Error {
-        let refused = why.as_ref().is_some_and(|why| why.kind() == ErrorKind::Refused);
-        // What is refused is answered.
-        let does = if refused { "has refused it" } else { "has not answered" };
-        let why = why.map_or_else(String::new, |why| format!(": {}", why.message()));
         let time = spoken(time);
-        let text = format!("not obtained in time, and the engine {does} for {time}{why}");
+        let text = match why {
+            Some(why) => silence_in_words("it", &time, &why),
+            None => {
+                let mut server = self.keeper.engine.describe().server;
+                if server.is_empty() {
+                    server.push_str("the engine");
+                }
+                format!("not obtained in time, and {server} has not answered for {time}")
+            }
+        };
         self.error(ErrorKind::TimedOut, text)
+    }
+
+    /// The same where each of several locks was answered with the same: it may be about any.
+    pub(crate) fn one_not_in_time(&self, time: Duration, why: &Error) -> Error {
+        let text = silence_in_words("one of them", &spoken(time), why);
+        Error::new(ErrorKind::TimedOut, text).engine(self.keeper.facts.engine)
     }
 
     /// The lock was not obtained in time, and who has it.
@@ -247,6 +258,15 @@ impl Entry {
     pub(crate) fn closed(&self) -> Error {
         self.error(ErrorKind::Closed, "its Locks was closed; open a new one")
     }
+}
+
+fn silence_in_words(what: &str, time: &str, why: &Error) -> String {
+    // What is refused is answered.
+    let does = match why.kind() {
+        ErrorKind::Refused => format!("refused {what}"),
+        _ => "not answered".to_owned(),
+    };
+    format!("not obtained in time, and the engine has {does} for {time}: {}", why.message())
 }
 
 /// What a wait that ends for want of an answer is told: that the engine cannot be reached, or what

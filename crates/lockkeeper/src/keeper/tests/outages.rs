@@ -199,26 +199,33 @@ async fn who_waits_behind_several_names_is_told_what_is_in_the_way_of_them() {
 
 #[tokio::test]
 async fn several_names_for_which_nobody_answers_end_with_their_time_and_say_why() {
-    for hindered in [false, true] {
+    for (hindered, named) in [(&[][..], Some("a")), (&["b"], Some("b")), (&["a", "b"], None)] {
         let (locks, stub, clock, answers) = several_unanswered().await;
         let both = [locks.mutex("a").lock(), locks.mutex("b").lock()];
         let all = locks.all(both).timeout(Duration::from_secs(3));
         let mut several = Box::pin(all.into_future());
         assert!(futures_poll(several.as_mut()).is_none());
-        let says = if hindered {
-            hinder(&stub, "b", claim_for(&locks, "b"), clock.now());
-            until("that is known", || locks.keeper.claims.any_silent()).await;
-            "the engine has refused it for 3s: somebody stands on it"
-        } else {
-            "the engine has not answered for 3s"
+        for name in hindered {
+            let claim = claim_for(&locks, name);
+            hinder(&stub, name, claim, clock.now());
+            until("that is known", || locks.keeper.silence(claim).is_some()).await;
+        }
+        let says = match hindered.len() {
+            0 => "and stub://here has not answered for 3.1s",
+            1 => "the engine has refused it for 3.1s: somebody stands on it",
+            // Of which of them it is true nobody says.
+            _ => "the engine has refused one of them for 3.1s: somebody stands on it",
         };
-        clock.advance(Duration::from_secs(3));
+        // An engine that ends the message by itself may still say why.
+        clock.advance(Duration::from_millis(3_050));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(futures_poll(several.as_mut()).is_none());
+        clock.advance(Duration::from_millis(50));
         let error = soon("its time is over", several).await.map(drop).unwrap_err();
         assert!(error.kind() == ErrorKind::TimedOut && error.message().contains(says), "{error}");
-        assert_eq!(error.lock_name().map(Name::as_str), Some(if hindered { "b" } else { "a" }));
+        assert_eq!(error.lock_name().map(Name::as_str), named);
         answers.send(vec![granted(), granted()]).unwrap();
-        let ended = || of(&stub.withdrawn).len() + of(&stub.released).len();
-        until("both are left, or given back (R5)", || ended() >= 2).await;
+        until("both are given back (R5)", || of(&stub.released).len() == 2).await;
         until("nothing is kept", || crate::test_util::residue(&locks).claims == 0).await;
     }
 }
@@ -259,6 +266,57 @@ async fn a_server_that_refuses_is_told_and_logged_as_one_that_answers() {
     assert!(said.iter().any(|line| line.contains("refused; waiting on")), "{said:?}");
     let told = of(&told.0);
     assert!(matches!(told[..], [Seen::Unreachable { refused: true, .. }]), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_answers_what_is_in_the_way_is_silent_no_more() {
+    let stub = Stub { slow_rechecks: true, ..Stub::default() };
+    of(&stub.attempts).push_back(in_line());
+    let (locks, stub, clock) = open(stub).await;
+    let mutex = locks.mutex("stock");
+    let patient = mutex.lock().unreachable_after(Duration::from_secs(7));
+    let mut waiting = Box::pin(patient.timeout(Duration::from_secs(9)).into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    let claim = of(&stub.attempted)[0];
+    let why = || locks.keeper.silence(claim).map(|(_, why)| why.kind());
+    tell(&stub, Event::Link { up: false });
+    until("it is silent", || why() == Some(ErrorKind::Unreachable)).await;
+    clock.advance(Duration::from_secs(4));
+    hinder(&stub, "stock", claim, clock.now());
+    until("it answers", || why() == Some(ErrorKind::Refused)).await;
+    clock.advance(Duration::from_millis(4_500));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(futures_poll(waiting.as_mut()).is_none(), "it was silent for 4 s, not for 7");
+    clock.advance(Duration::from_millis(500));
+    let error = soon("its time is over", waiting).await.map(drop).unwrap_err();
+    let says = "the engine has refused it for 5s: somebody stands on it";
+    assert!(error.kind() == ErrorKind::TimedOut && error.message().contains(says), "{error}");
+}
+
+#[tokio::test]
+async fn a_refusal_beside_a_silence_has_a_line_of_its_own_in_the_log() {
+    let stub = Stub::default();
+    of(&stub.attempts).extend([in_line(), in_line()]);
+    let (locks, stub, clock) = open(stub).await;
+    let log = Log::from(Level::WARN);
+    let _logged = heard_by(&log);
+    let mut waiting = ["a", "b"].map(|name| Box::pin(locks.mutex(name).lock().into_future()));
+    for waiting in &mut waiting {
+        assert!(futures_poll(waiting.as_mut()).is_none());
+    }
+    let (a, b) = (claim_for(&locks, "a"), claim_for(&locks, "b"));
+    hinder(&stub, "a", a, clock.now());
+    until("one is refused", || locks.keeper.silence(a).is_some()).await;
+    let entries = locks.keeper.all_entries();
+    let entry = entries.iter().find(|entry| entry.name.as_str() == "b").unwrap();
+    entry.unanswered(b, clock.now(), &lost_reply());
+    tracing::callsite::rebuild_interest_cache();
+    locks.keeper.tell_outages(clock.now().plus(Duration::from_secs(10)));
+    let said = log.take();
+    for does in ["no answer; waiting on", "refused; waiting on"] {
+        let says = |line: &&String| line.contains(does) && line.contains("names=1");
+        assert_eq!(said.iter().filter(says).count(), 1, "{said:?}");
+    }
 }
 
 #[tokio::test]

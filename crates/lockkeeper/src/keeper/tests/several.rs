@@ -154,3 +154,39 @@ async fn several_that_nobody_answers_for_end_as_unreachable() {
         );
     }
 }
+
+#[tokio::test]
+async fn several_that_are_not_answered_in_time_are_told_as_timed_out_each() {
+    let (clock, told) = (Clock::virtual_at(Duration::from_secs(1)), Arc::new(Told::default()));
+    let stub = Arc::new(Stub::default());
+    let (_answers, later) = oneshot::channel();
+    (*of(&stub.together), *of(&stub.together_later)) = (Some(Vec::new()), Some(later));
+    let builder = Locks::builder().clock(clock.clone()).observer(told.clone());
+    let locks = builder.with_engine(Shared(stub.clone())).await.unwrap();
+    let all = locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]);
+    let mut several = Box::pin(all.timeout(Duration::from_secs(3)).into_future());
+    assert!(futures_poll(several.as_mut()).is_none());
+    clock.advance(Duration::from_secs(4));
+    drop(soon("its time is over", several).await.unwrap_err());
+    let told = of(&told.0);
+    let not: Vec<&str> = told
+        .iter()
+        .filter(|(_, what)| matches!(what, Seen::NotObtained { why: "timed-out", .. }))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(not, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn what_is_refused_for_all_of_several_names_none_of_them() {
+    let refused = |text| Attempt::Failed(Error::new(ErrorKind::Refused, text));
+    let rows = ["somebody stands on a row"; 2];
+    for (texts, named) in [(rows, None), (["no such right", "no such place"], Some("b"))] {
+        let stub = Stub::default();
+        *of(&stub.together) = Some(texts.map(refused).to_vec());
+        let (locks, _stub, _clock) = open(stub).await;
+        let both = locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]);
+        let error = both.await.map(drop).unwrap_err();
+        assert_eq!(error.lock_name().map(Name::as_str), named, "{error}");
+    }
+}
