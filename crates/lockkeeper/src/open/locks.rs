@@ -67,8 +67,10 @@ pub struct Closed {
 impl Locks {
     /// Opens the engine that the URL names; docs/urls.md lists schemes and options.
     ///
-    /// A server is tried once: where nobody listens, that is an error at once, and a silent one has
-    /// `connect_timeout`. A service that starts beside its servers opens it again, with a pause,
+    /// A server is tried once: where nobody listens, or its name leads nowhere, if only because the
+    /// resolver fails for the moment, that is an error at once, and a silent one has
+    /// `connect_timeout`. The servers of a ZooKeeper ensemble are tried in turns until then, unless
+    /// each of them says so. A service that starts beside its servers opens it again, with a pause,
     /// while the error [is temporary](Error::is_temporary). What is open connects again by itself.
     ///
     /// # Errors
