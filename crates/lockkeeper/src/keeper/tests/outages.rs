@@ -354,6 +354,8 @@ async fn a_silence_is_told_after_10_s_with_the_reason_and_its_end_once() {
     until("the reason is asked for", || of(&stub.rechecking).len() == 1).await;
     clock.advance(Duration::from_secs(5));
     of(&stub.rechecking).remove(0).send(vec![Standing::Unknown(lost_reply())]).unwrap();
+    let why = || locks.keeper.silence(claim).map(|(_, why)| why.message().to_owned());
+    until("the reason is known", || why().as_deref() == Some("the reply was lost")).await;
     clock.advance(Duration::from_millis(4_990));
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(of(&told.0).is_empty());
