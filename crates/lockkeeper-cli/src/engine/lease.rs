@@ -53,16 +53,7 @@ impl Taker for Leases {
                 format!("the guardian that keeps the lock cannot be started: {}", os_words(&e));
             Error::new(ErrorKind::Closed, message)
         })?;
-        Ok(Begun::Waiting(Box::new(Hired {
-            guardian,
-            care: self.care,
-            in_line: false,
-            known: false,
-            answer: None,
-            place: Place::default(),
-            outages: VecDeque::new(),
-            cautions: VecDeque::new(),
-        })))
+        Ok(Begun::Waiting(Box::new(Hired::new(guardian, self.care))))
     }
 }
 
@@ -123,6 +114,13 @@ impl Guardian {
 
     fn is_stopped(&self) -> bool {
         i32::try_from(self.child.id()).is_ok_and(|pid| group::is_stopped(Pid::from_raw(pid)))
+    }
+
+    /// Whether it keeps nothing any more: it is gone, or the lease is over, or as good as over for
+    /// a command that would have to be stopped.
+    fn has_let_go(&self, stops: bool) -> bool {
+        let until = self.sheet.read().map(|times| if stops { times.term } else { times.end });
+        self.line.is_closed() || until.is_some_and(|until| moment() >= until)
     }
 
     /// Ends one that we have given up: its lease ends by itself.
@@ -192,6 +190,19 @@ struct Hired {
 }
 
 impl Hired {
+    fn new(guardian: Guardian, care: Care) -> Self {
+        Self {
+            guardian,
+            care,
+            in_line: false,
+            known: false,
+            answer: None,
+            place: Place::default(),
+            outages: VecDeque::new(),
+            cautions: VecDeque::new(),
+        }
+    }
+
     fn heard(&mut self, tell: Tell) {
         match tell {
             Tell::InLine { ahead, holder } => {
@@ -302,16 +313,20 @@ impl Waiting for Hired {
         while self.stage() != Stage::Over {
             _ = poll(&mut [PollFd::new(self.news(), PollFlags::POLLIN)], timeout(None));
         }
+        let guardian = &self.guardian;
         match self.answer {
-            Some(Tell::Granted { .. }) if !self.guardian.sheet.take() => Ok(Got::Missed),
+            Some(Tell::Granted { .. })
+                if !guardian.sheet.take() || guardian.has_let_go(stops(self.care)) =>
+            {
+                Ok(Got::Missed)
+            }
             Some(Tell::Granted { token, hold, kill_after }) => {
                 let (token, hold) =
                     (token.and_then(Token::raw), hold.and_then(|h| ClaimId::parse(&h)));
                 let state = State { times: self.guardian.sheet.read(), ..State::default() };
-                let stops = self.care.command && self.care.on_lost != OnLost::Warn;
                 Ok(Got::Held(Box::new(Kept {
                     guardian: self.guardian,
-                    stops,
+                    stops: stops(self.care),
                     token,
                     hold,
                     kill_after,
@@ -320,12 +335,20 @@ impl Waiting for Hired {
             }
             Some(Tell::Busy { holder }) => Ok(Got::Busy(holder.map(|h| Box::new(h.into())))),
             Some(Tell::Failed(error)) => Err(error.into()),
-            _ => Err(Error::new(
+            // What said that it was granted is lost: while we stood still there was no room for it.
+            Some(_) => Ok(Got::Missed),
+            None if !guardian.sheet.take() => Ok(Got::Missed),
+            None => Err(Error::new(
                 ErrorKind::Closed,
                 "the guardian that was to get the lock ended without an answer",
             )),
         }
     }
+}
+
+/// Whether a command is stopped in time.
+fn stops(care: Care) -> bool {
+    care.command && care.on_lost != OnLost::Warn
 }
 
 /// A lock that a guardian keeps.
@@ -483,3 +506,6 @@ impl Kept {
         state.released
     }
 }
+
+#[cfg(test)]
+mod tests;

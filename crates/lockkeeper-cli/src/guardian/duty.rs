@@ -15,9 +15,11 @@ use crate::under::Why;
 /// without a word.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How long whoever hired us may leave a grant lying (R5): one that is stopped keeps nobody from
-/// it.
-const OFFERED: Duration = Duration::from_secs(1);
+/// How often it is looked whether whoever hired us and leaves a grant lying is stopped: that one
+/// keeps nobody from it (R5).
+const LOOK: Duration = Duration::from_secs(1);
+/// How long one that is not stopped may leave it lying: it is slow, or frozen.
+const OFFERED: Duration = Duration::from_secs(5);
 
 /// How long an answer may take that the guardian asks for although TERM is due: one that was not
 /// awake in time asks first.
@@ -100,8 +102,11 @@ pub enum Action {
     Send(Signal),
     /// Give the lock back and end.
     End,
-    /// The same, unless whoever hired us has taken it.
-    TakeBack,
+    /// The same, unless whoever hired us has taken it, or may still come to it: is not stopped.
+    TakeBack {
+        /// Also if it is not stopped.
+        in_any_case: bool,
+    },
 }
 
 /// A renewal that was asked for.
@@ -118,8 +123,8 @@ pub struct Duty {
     care: Care,
     margins: Margins,
     granted: Moment,
-    /// Whether it may still lie there, untaken.
-    offered: bool,
+    /// When it is looked next whether it still lies there, untaken.
+    looks: Option<Moment>,
     times: Option<Times>,
     /// The renewal that was asked for since the deadline moved last.
     asked: Option<Asked>,
@@ -140,7 +145,7 @@ impl Duty {
             care,
             margins,
             granted,
-            offered: true,
+            looks: Some(granted + LOOK),
             times,
             asked,
             stopping,
@@ -155,7 +160,7 @@ impl Duty {
     /// One step.
     pub fn step(&mut self, now: Moment, event: Event, out: &mut Vec<Action>) {
         match event {
-            Event::Started => (self.runs, self.offered) = (true, false),
+            Event::Started => (self.runs, self.looks) = (true, None),
             Event::Until(times) => {
                 // Two clock readings give the deadline, which differs a little each time.
                 self.asked = self.asked.filter(|asked| times.end <= asked.end + NEWER);
@@ -183,7 +188,7 @@ impl Duty {
             .map(|times| self.acts_at(times));
         let asks = self.times.filter(|_| self.asks()).map(|times| self.asks_at(times));
         let stopping = self.stopping.next().filter(|_| self.runs);
-        [asks, lease, stopping, self.quiet_at(), self.lies_until()].into_iter().flatten().min()
+        [asks, lease, stopping, self.quiet_at(), self.looks_at()].into_iter().flatten().min()
     }
 
     /// Whether the end of the command is awaited soon.
@@ -230,9 +235,9 @@ impl Duty {
         Some((empty + QUIET).max(self.granted + self.care.at_least))
     }
 
-    /// Until when it may lie there, untaken.
-    fn lies_until(&self) -> Option<Moment> {
-        (self.offered && !self.gone).then_some(self.granted + OFFERED)
+    /// When it is looked next whether it still lies there, untaken.
+    fn looks_at(&self) -> Option<Moment> {
+        self.looks.filter(|_| !self.gone)
     }
 
     fn lose(&mut self, now: Moment, why: Why, out: &mut Vec<Action>) {
@@ -299,9 +304,10 @@ impl Duty {
         if self.quiet_at().is_some_and(|at| now >= at) {
             out.push(Action::End);
         }
-        if self.lies_until().is_some_and(|at| now >= at) {
-            self.offered = false;
-            out.push(Action::TakeBack);
+        if self.looks_at().is_some_and(|at| now >= at) {
+            let in_any_case = now >= self.granted + OFFERED;
+            self.looks = (!in_any_case).then_some(now + LOOK);
+            out.push(Action::TakeBack { in_any_case });
         }
     }
 }

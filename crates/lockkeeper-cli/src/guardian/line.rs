@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -111,6 +112,12 @@ impl Line {
         }
     }
 
+    /// Whether the other end is closed, also while something that it said was not heard yet.
+    pub fn is_closed(&self) -> bool {
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::empty())];
+        poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any() == Some(true)
+    }
+
     /// Says that nothing more will be said; what the other end says can still be heard.
     pub fn close(&self) {
         // SAFETY: it is a socket and stays open.
@@ -148,6 +155,9 @@ pub fn read<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]
@@ -159,7 +169,10 @@ mod tests {
         one.send(b"second").unwrap();
         // Left unread on the other side: it must not hide what was said.
         other.send(b"unread").unwrap();
-        drop(one);
+        assert!(!other.is_closed());
+        // Also while a child that another test starts still has it.
+        UnixStream::from(one.0).shutdown(Shutdown::Both).unwrap();
+        assert!(other.is_closed());
         assert!(matches!(other.hear(), Heard::Message(m) if m == b"first"));
         assert!(matches!(other.hear(), Heard::Message(m) if m == b"second"));
         assert!(matches!(other.hear(), Heard::Gone));

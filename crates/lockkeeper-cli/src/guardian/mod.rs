@@ -4,8 +4,8 @@
 //! It runs in a session of its own, so that nothing from the keyboard and no stop of the job
 //! reaches it, with a [`mod@line`] to whoever hired it. When that line closes, or the lease is
 //! about to end, it stops the command; when nothing of the command runs any more, it gives the lock
-//! back. So it does with what whoever hired it leaves lying for a second: that one is stopped. What
-//! it has to do and when is decided in [`duty`].
+//! back. So it does with what whoever hired it leaves lying: after a second if that one is stopped.
+//! What it has to do and when is decided in [`duty`].
 
 mod duty;
 mod line;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 
 use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::{Error, Kind, Name, Ticks};
+use lockkeeper::{ClaimId, Error, Kind, Name, Ticks, Token};
 use nix::sys::eventfd::EventFd;
 
 use super::wire::{ErrorWord, Tell};
@@ -27,10 +27,15 @@ pub(super) struct Noted {
     pub(super) state: Mutex<Note>,
 }
 
+/// A hold, without what changes while it lasts.
+type Whose = (Option<ClaimId>, Option<Token>, Option<u32>);
+
 #[derive(Clone, Default)]
 pub(super) struct Note {
     /// How we stand in line, until it was told.
     pub(super) news: Vec<Tell>,
+    /// What was told of it last: how many are before us, and whose it is.
+    stands: Option<(Option<u32>, Option<Whose>)>,
     /// What the last try to connect came to, while the engine is being opened.
     pub(super) trying: Option<ErrorWord>,
     pub(super) hold: Option<String>,
@@ -47,9 +52,14 @@ impl Observer for Noted {
     fn seen(&self, _at: Ticks, _kind: Kind, _name: &Name, what: &Seen) {
         match what {
             Seen::InLine { ahead, holder, .. } => {
+                let whose = holder.as_deref().map(|h| (h.claim, h.token, h.pid));
                 let holder = holder.as_deref().map(Into::into);
                 self.with(|note| {
-                    // Told again and again: the last one counts.
+                    // Told again and again, and there is not room for ever with one who is stopped:
+                    // what is new counts.
+                    if note.stands.replace((*ahead, whose)) == Some((*ahead, whose)) {
+                        return;
+                    }
                     note.news.retain(|tell| !matches!(tell, Tell::InLine { .. }));
                     note.news.push(Tell::InLine { ahead: *ahead, holder });
                 });
@@ -76,5 +86,32 @@ impl Observer for Noted {
 
     fn trying(&self, why: &Error) {
         self.with(|note| note.trying = Some(why.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use lockkeeper::{Ends, Holder};
+    use nix::sys::eventfd::EfdFlags;
+
+    #[test]
+    fn a_place_in_line_is_told_when_it_changes_and_not_because_a_lease_goes_on() {
+        let bell = Arc::new(Bell(EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap()));
+        let noted = Noted { bell, state: Mutex::default() };
+        let name = Name::new("a").unwrap();
+        let told = |ahead, pid, left| {
+            let mut holder = Holder::default();
+            holder.pid = Some(pid);
+            holder.ends = Some(Ends::Lease(Duration::from_secs(left)));
+            let (place, fair, holder) = (ClaimId::fresh(), true, Some(Box::new(holder)));
+            let seen = Seen::InLine { place, fair, ahead: Some(ahead), holder };
+            noted.seen(Ticks::default(), Kind::Lock, &name, &seen);
+            noted.with(|note| std::mem::take(&mut note.news)).len()
+        };
+        assert_eq!([told(1, 7, 30), told(1, 7, 29), told(1, 7, 30)], [1, 0, 0]);
+        assert_eq!([told(0, 7, 30), told(0, 8, 30), told(0, 8, 29)], [1, 1, 0]);
     }
 }

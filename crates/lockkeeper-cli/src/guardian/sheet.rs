@@ -42,9 +42,10 @@ impl Sheet {
         Ok(self.0.try_clone()?.into())
     }
 
-    /// Takes the grant; false when it was taken back.
+    /// Takes the grant; false when it was taken back. Where sealing is forbidden nobody can take it
+    /// back.
     pub fn take(&self) -> bool {
-        self.seal() != Err(Errno::EPERM)
+        self.seal() != Err(Errno::EPERM) || !self.is_sealed()
     }
 
     /// Takes back what was granted; false when it was taken.
@@ -56,6 +57,11 @@ impl Sheet {
     /// set once. It keeps nobody from writing.
     fn seal(&self) -> nix::Result<i32> {
         fcntl(&self.0, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SEAL))
+    }
+
+    fn is_sealed(&self) -> bool {
+        let seals = fcntl(&self.0, FcntlArg::F_GET_SEALS).unwrap_or_default();
+        SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SEAL)
     }
 
     /// Writes when it is to be stopped.
@@ -80,6 +86,8 @@ impl Sheet {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
 
     #[test]
@@ -95,6 +103,15 @@ mod tests {
         assert_eq!(front.read(), Some(times));
         let (guardian, front) = both();
         assert!(guardian.take_back() && !front.take());
+    }
+
+    #[test]
+    fn a_grant_is_taken_where_sealing_is_forbidden() {
+        let sheet = Sheet::new().unwrap();
+        // The kernel forbids it on what cannot be written.
+        let path = format!("/proc/self/fd/{}", sheet.0.as_raw_fd());
+        let forbidden = Sheet(File::open(path).unwrap());
+        assert!(!forbidden.take_back() && forbidden.take() && forbidden.take());
     }
 
     #[test]

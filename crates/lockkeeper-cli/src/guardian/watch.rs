@@ -85,7 +85,10 @@ impl<'a> Watch<'a> {
                 Action::Ask => self.held.renew_now(),
                 Action::Send(signal) => self.target.iter().for_each(|target| target.signal(signal)),
                 Action::End => self.is_over = true,
-                Action::TakeBack => self.is_over |= self.guardian.sheet.take_back(),
+                Action::TakeBack { in_any_case } => {
+                    let is_due = in_any_case || self.guardian.order.is_stopped();
+                    self.is_over |= is_due && self.guardian.sheet.take_back();
+                }
             }
         }
     }

@@ -6,12 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockkeeper::engine::Registration;
 use lockkeeper::{ClaimId, Ends, Entry, Error, ErrorKind, Holder, Identity, Kind, Mode, Token};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::line::send;
 use crate::args::run::OnLost;
 use crate::args::values;
 use crate::kill_after::KillAfter;
+use crate::supervise::group;
 use crate::text::millis;
 use crate::under::{Caution, Why};
 
@@ -87,6 +89,11 @@ impl Order {
 
     pub fn require(&self) -> impl Iterator<Item = lockkeeper::Require> {
         self.require.iter().filter_map(|word| values::require(word).ok())
+    }
+
+    /// Whether whoever gave it is stopped.
+    pub fn is_stopped(&self) -> bool {
+        i32::try_from(self.pid).is_ok_and(|pid| group::is_stopped(Pid::from_raw(pid)))
     }
 
     /// Who is shown as the holder: the one who is to have the lock, and not its guardian.

@@ -75,7 +75,8 @@ guardian, a second lockkeeper process in a session of its own, renews it, also w
 killed or stopped, and stops the command before the lease can pass to another: TERM when
 --kill-after is left of the deadline, KILL at the deadline. On zookeeper, and with postgres'
 layout=session, the session_timeout of the URL is the lease. One that is stopped (Ctrl-Z) while it
-waits lets its turn go on to the next after a second, and waits again when it goes on.",
+waits lets its turn go on to the next after a second, and waits again when it goes on; on file one
+that is first in line for readers to end, or for permits, keeps those behind it waiting.",
     ),
     (
         "WHAT NO PROGRAM CAN PROMISE",

@@ -69,8 +69,13 @@ impl Ask<'_> {
         loop {
             match ask.in_time(signals, words) {
                 Some(obtained) => return obtained,
-                None => words.missed(),
+                None => words.wait_ends(),
             }
+            // Whoever lets us go on may have ended us first.
+            if let Some(came) = signals.ending() {
+                return Obtained::Interrupted(came);
+            }
+            words.missed();
             // What is left of the patience; without any, once more, for it was granted in time.
             let now = moment();
             let left = |patience| (ask.since + patience).saturating_sub(now);
@@ -292,6 +297,7 @@ mod tests {
 
     use lockkeeper::engine::Place;
     use lockkeeper::{Kind, Mode, Name};
+    use nix::sys::signal::{Signal, raise};
 
     use super::*;
     use crate::run::options::Wanted;
@@ -451,5 +457,21 @@ mod tests {
             });
             assert_eq!(*asked.borrow(), [Line::Join, again], "{patience:?}");
         }
+    }
+
+    #[test]
+    fn r5_who_missed_its_turn_and_is_ended_by_a_signal_does_not_ask_again() {
+        let signals = Signals::take().unwrap();
+        let asked = Rc::new(RefCell::new(Vec::new()));
+        let open = || Ok(Box::new(Misses(Rc::clone(&asked))) as Box<dyn Taker>);
+        // To this thread alone.
+        raise(Signal::SIGTERM).unwrap();
+        with_ask(|ask| {
+            let ask = Ask { open: &open, ..ask };
+            let obtained = ask.obtain(&signals, &mut Words::new("a", true, false, None));
+            let is_term = |came: &Came| came.signal == Signal::SIGTERM;
+            assert!(matches!(&obtained, Obtained::Interrupted(came) if is_term(came)));
+        });
+        assert_eq!(*asked.borrow(), [Line::Join]);
     }
 }

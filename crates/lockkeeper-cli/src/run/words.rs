@@ -49,6 +49,8 @@ pub struct Words {
     /// Whether a line stands on the terminal that is to be overwritten.
     live: bool,
     told: bool,
+    /// Whether it was said that the turn went to the next.
+    missed: bool,
     not_yet: bool,
     /// Whether a program was told that the engine cannot be used yet, and not that it can.
     owes_reachable: bool,
@@ -71,6 +73,7 @@ impl Words {
             json,
             live: false,
             told: false,
+            missed: false,
             not_yet: false,
             owes_reachable: false,
             next: None,
@@ -268,11 +271,17 @@ impl Words {
                 waited_ms,
             });
         }
-        if !self.tells_all() && !self.quiet && (self.told && !self.on_terminal || self.verbose) {
+        if !self.tells_all() && !self.quiet && self.says_granted() {
             let token =
                 token.filter(|_| self.verbose).map(|t| format!(", token {t}")).unwrap_or_default();
             self.say(&format!("{}: granted after {}{token}", shown(&self.name), spoken(waited)));
         }
+        self.missed = false;
+    }
+
+    /// Whether a person wants to hear that it was granted.
+    fn says_granted(&self) -> bool {
+        self.told && !self.on_terminal || self.missed || self.verbose
     }
 
     /// The wait ended without the lock; the terminal's line goes.
@@ -283,7 +292,7 @@ impl Words {
 
     /// It was granted while we stood still, and is asked for again.
     pub fn missed(&mut self) {
-        self.wait_ends();
+        self.missed = true;
         let name = shown(&self.name);
         self.note(&format!(
             "{name}: its turn came while lockkeeper stood still, and went to the next; asking again"
@@ -396,6 +405,16 @@ mod tests {
         assert!(!words.is_new(&caution(0)) && !words.is_new(&caution(1)));
         assert!((2..100).all(|n| words.is_new(&caution(n))));
         assert_eq!(words.cautions.len(), CAUTIONS_MAX);
+    }
+
+    #[test]
+    fn who_was_told_that_it_missed_its_turn_is_told_that_it_has_the_lock() {
+        let mut words = Words::new("job", false, false, None);
+        words.wait_begins(Place::default);
+        assert!(!words.says_granted());
+        words.missed();
+        words.wait_begins(Place::default);
+        assert!(words.says_granted(), "however short the second wait is");
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn who_only_warns_and_who_only_holds_asks_too() {
     );
     let mut holds = Duty::new(Care { command: false, ..care(OnLost::Warn) }, MARGINS, 100 * S);
     holds.step(100 * S, Event::Until(Times::of(127 * S, 5 * S)), &mut Vec::new());
-    step(&mut holds, 101, Event::Time);
+    step(&mut holds, 105, Event::Time);
     assert_eq!(
         (holds.next(), step(&mut holds, 120, Event::Time)),
         (Some(120 * S), vec![Action::Ask])
@@ -147,12 +147,15 @@ fn no_sequence_without_a_fault_reaches_term() {
 }
 
 #[test]
-fn r5_a_grant_that_nobody_took_goes_back_after_a_second_and_one_under_which_a_command_runs_stays() {
+fn r5_a_grant_goes_back_after_a_second_from_one_that_is_stopped_and_after_five_from_any() {
     let mut untaken = Duty::new(care(OnLost::Term), MARGINS, 100 * S);
     untaken.step(100 * S, Event::Until(Times::of(127 * S, 5 * S)), &mut Vec::new());
-    assert_eq!((untaken.next(), step(&mut untaken, 100, Event::Time)), (Some(101 * S), vec![]));
-    assert_eq!(step(&mut untaken, 101, Event::Time), [Action::TakeBack]);
-    assert_eq!(step(&mut untaken, 102, Event::Time), [], "whoever hired us had taken it");
+    assert_eq!(step(&mut untaken, 100, Event::Time), []);
+    for (at, in_any_case) in [(101, false), (102, false), (103, false), (104, false), (105, true)] {
+        assert_eq!(untaken.next(), Some(at * S));
+        assert_eq!(step(&mut untaken, at, Event::Time), [Action::TakeBack { in_any_case }]);
+    }
+    assert_eq!(step(&mut untaken, 106, Event::Time), [], "whoever hired us had taken it");
     let mut runs = duty(OnLost::Term);
     assert_eq!((runs.next(), step(&mut runs, 101, Event::Time)), (Some(120 * S), vec![]));
 }
