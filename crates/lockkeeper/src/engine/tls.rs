@@ -131,7 +131,7 @@ impl Tls {
     }
 
     /// With files on a mount that hangs, until the other end is dropped.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "redis"))]
     pub(crate) fn hanging(until: std::sync::mpsc::Receiver<()>) -> Self {
         let until = Mutex::new(until);
         let config = Reread::new("a file of the TLS options", move |_| {
