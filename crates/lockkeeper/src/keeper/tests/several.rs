@@ -156,7 +156,7 @@ async fn several_that_nobody_answers_for_end_as_unreachable() {
 }
 
 #[tokio::test]
-async fn several_that_are_not_answered_in_time_are_told_as_timed_out_each() {
+async fn several_that_are_not_answered_in_time_count_as_not_obtained_each() {
     let (clock, told) = (Clock::virtual_at(Duration::from_secs(1)), Arc::new(Told::default()));
     let stub = Arc::new(Stub::default());
     let (_answers, later) = oneshot::channel();
