@@ -319,6 +319,8 @@ pub(crate) struct Acquiring {
     asks_once: bool,
     span: tracing::Span,
     began: Option<Ticks>,
+    /// It comes back to write what gathers.
+    flushes: bool,
 }
 
 #[derive(Debug)]
@@ -337,6 +339,7 @@ impl Acquiring {
             asks_once: false,
             span: tracing::Span::none(),
             began: None,
+            flushes: false,
         }
     }
 
@@ -377,7 +380,7 @@ impl Acquiring {
                 State::Waiting(seq) => {
                     match entry.poll_turn(seq, &self.plan.request, context.waker()) {
                         // Something was read in this thread: perhaps the answer.
-                        Poll::Pending if entry.keeper.lend(context) => continue,
+                        Poll::Pending if entry.keeper.lend(context, &mut self.flushes) => continue,
                         Poll::Pending => return Poll::Pending,
                         Poll::Ready(begun) => begun,
                     }
@@ -408,7 +411,7 @@ impl Acquiring {
                 }
                 Begun::Waiting(seq) => {
                     self.state = State::Waiting(seq);
-                    if !entry.keeper.lend(context) {
+                    if !entry.keeper.lend(context, &mut self.flushes) {
                         return Poll::Pending;
                     }
                 }
