@@ -473,7 +473,7 @@ fn r11_whoever_too_few_answer_or_too_late_stands_in_queues_still() {
 }
 
 #[test]
-fn r11_whoever_one_of_a_bare_majority_answers_late_has_what_it_got_and_asks_once_more() {
+fn r11_whoever_one_of_a_bare_majority_answers_late_has_what_it_got_and_asks_again() {
     let away = |claim: &mut Claim| claim.all(Verb::Take, &[Said::Not, Said::Not, yes(), yes()]);
     let mut claim = Claim::lining_up(5);
     claim.ask(at(0));
