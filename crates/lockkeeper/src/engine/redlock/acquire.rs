@@ -296,7 +296,7 @@ impl Quorum {
                     self.listen(id).await;
                     stepped = self.once_more(id);
                 }
-                Outcome::TooFew if !admitted && self.met_stranger(id) => {
+                Outcome::TooFew | Outcome::Late if !admitted && self.met_stranger(id) => {
                     self.admit().await;
                     admitted = true;
                     stepped = self.once_more(id);

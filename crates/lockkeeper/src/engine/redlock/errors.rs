@@ -48,9 +48,11 @@ pub(super) fn too_long(ttl: Duration, options: &RedlockOptions) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
 }
 
-/// Nobody failed to answer: the answers were to a question that is not the last one any more.
+/// Nobody failed to answer: the answers were to a question that is not the last one any more, as
+/// where the claim was asked for again, or given back.
 pub(super) fn overtaken() -> Error {
-    let text = "it was asked for again before a majority of the members had answered";
+    let text =
+        "it was asked for again, or given back, before a majority of the members had answered";
     Error::new(ErrorKind::Unreachable, text)
 }
 

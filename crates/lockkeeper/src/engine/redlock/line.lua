@@ -16,10 +16,11 @@
 --    their places: most live, and stand where they stood as soon as they ask.
 --
 -- A sign is the time at which the claim asked last. ALL is among them with the time at which all
--- were to give one anew: older ones are none since.
+-- were to give one anew: older ones are none since. None is older than PLACE, or later than the
+-- present: those are from before the clock was set back.
 --
--- No call looks at more than PORTION places, however many there are, and forgets no more: the rest
--- is left to those that follow.
+-- A call looks at PORTION places at a time, a few times, however many there are, and forgets as
+-- many: the rest is left to those that follow.
 local PLACE, TURN, PLACES_MAX, PORTION, ALL = 15000000, 250000, 16384, 256, '-'
 local function whole(number) return string.format('%.0f', number) end
 local function clock()
@@ -31,22 +32,26 @@ local function leave(line, signs, claim)
   redis.call('ZREM', signs, claim)
   if redis.call('EXISTS', line) == 0 then redis.call('DEL', signs) end
 end
--- Those whose last sign is not after that.
-local function drop(line, signs, to)
-  for _, claim in ipairs(redis.call('ZRANGEBYSCORE', signs, '-inf', to, 'LIMIT', 0, PORTION)) do
-    redis.call('ZREM', signs, claim)
-    redis.call('ZREM', line, claim)
+-- Those whose last sign is not after that, or of before the clock was set back.
+local function drop(line, signs, to, now)
+  for _, those in ipairs({{'-inf', to}, {'(' .. whole(now), '+inf'}}) do
+    local some = redis.call('ZRANGEBYSCORE', signs, those[1], those[2], 'LIMIT', 0, PORTION)
+    for _, claim in ipairs(some) do
+      redis.call('ZREM', signs, claim)
+      redis.call('ZREM', line, claim)
+    end
   end
 end
-local function drop_old(line, signs, now) drop(line, signs, whole(now - PLACE)) end
--- Since when a sign is one, as what is not to be among them.
+local function drop_old(line, signs, now) drop(line, signs, whole(now - PLACE), now) end
+-- Since when a sign is one: after that.
 local function since_all(signs, now)
-  local at = redis.call('ZSCORE', signs, ALL)
-  if not at then return '(0' end
-  if tonumber(at) <= now then return '(' .. at end
-  -- The clock was set back: nobody could give one before it is that late again.
-  redis.call('ZREM', signs, ALL)
-  return '(0'
+  local at = tonumber(redis.call('ZSCORE', signs, ALL) or '0')
+  if at > now then
+    -- The clock was set back: nobody could give one before it is that late again.
+    redis.call('ZREM', signs, ALL)
+    at = 0
+  end
+  return math.max(at, now - PLACE)
 end
 -- Gives how many are before it; nothing where there is no room (R13).
 local function stand(line, signs, claim, first, now)
@@ -54,7 +59,9 @@ local function stand(line, signs, claim, first, now)
   redis.call('ZADD', signs, whole(now), claim)
   if anew and redis.call('ZCARD', line) > PLACES_MAX then
     drop_old(line, signs, now)
-    if redis.call('ZCARD', line) > PLACES_MAX then drop(line, signs, since_all(signs, now)) end
+    if redis.call('ZCARD', line) > PLACES_MAX then
+      drop(line, signs, '(' .. whole(since_all(signs, now)), now)
+    end
     if redis.call('ZCARD', line) > PLACES_MAX then return leave(line, signs, claim) end
   end
   redis.call('PEXPIRE', line, PLACE / 1000)
@@ -89,21 +96,22 @@ end
 -- which no sign is known, as where it was evicted, are forgotten.
 local function first_that_lives(line, signs, now)
   local since = since_all(signs, now)
-  if redis.call('ZCOUNT', signs, since, '+inf') == 0 then return end
+  local after, to = '(' .. whole(since), whole(now)
+  if redis.call('ZCOUNT', signs, after, to) == 0 then return end
   for _, last in ipairs({0, 15, PORTION - 1}) do
     local some = redis.call('ZRANGE', line, 0, last, 'WITHSCORES')
     for i = 1, #some, 2 do
       local sign = redis.call('ZSCORE', signs, some[i])
       if not sign then
         redis.call('ZREM', line, some[i])
-      elseif tonumber(sign) > tonumber(string.sub(since, 2)) then
+      elseif tonumber(sign) > since and tonumber(sign) <= now then
         return some[i], some[i + 1]
       end
     end
   end
   -- So many that are dead stand before it: it is the first of those that gave one last.
   local first, least
-  local those = redis.call('ZREVRANGEBYSCORE', signs, '+inf', since, 'LIMIT', 0, PORTION)
+  local those = redis.call('ZREVRANGEBYSCORE', signs, to, after, 'LIMIT', 0, PORTION)
   for _, claim in ipairs(those) do
     local rank = redis.call('ZRANK', line, claim)
     if rank and (not least or rank < least) then first, least = claim, rank end
@@ -148,10 +156,11 @@ end
 -- It has the name, and waits no more: see rule 4.
 local function came(line, signs, turn, claim, now_is, now)
   local passes = now_is and now_is.claim ~= claim
-  if not now_is then
-    local is_first = (redis.call('ZRANK', line, claim) or 0) == 0
-    local first = not is_first and first_that_lives(line, signs, now)
-    passes = first and redis.call('ZRANK', line, first) < redis.call('ZRANK', line, claim)
+  if not now_is and (redis.call('ZRANK', line, claim) or 0) > 0 then
+    -- It lives, whatever is known of it: its own place is not forgotten, and none behind it first.
+    redis.call('ZADD', signs, whole(now), claim)
+    local first = first_that_lives(line, signs, now)
+    passes = first and first ~= claim
   end
   leave(line, signs, claim)
   if now_is then redis.call('DEL', turn) end

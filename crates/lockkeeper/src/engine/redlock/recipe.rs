@@ -40,7 +40,8 @@ use crate::words::clock::Ticks;
 use crate::words::id::ClaimId;
 
 /// How often in a row a claim is asked for once more because members are late. With the shortest
-/// patience all that takes less time than a turn lasts.
+/// patience, 50 ms, all three rounds take less time than a turn lasts; with that of a lease of 30 s
+/// they take 900 ms, and others have their turns meanwhile.
 const LATE_MOST: u8 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -505,14 +506,17 @@ impl Recipe {
     }
 
     /// Too few spoke in time. Of a bare majority one is late soon: whoever waits in line asks them
-    /// once more, and again, before it gives back what it got, and its turn with that. Those that
-    /// did not answer last time either are not late, they hang.
+    /// once more, and again, before it gives back what it got, and its turn with that: but it keeps
+    /// nothing beside a hold (H4), or one that contends and comes before it. Those that did not
+    /// answer last time either are not late, they hang.
     fn too_few(&mut self, spoke: usize, silent: Silent, out: &mut Vec<Action>) {
         let late = match self.late {
             0 => self.awaited(silent),
             _ => self.unanswered().count(),
         };
-        let again = self.lines_up() && self.late < LATE_MOST;
+        let gives_way =
+            self.others().any(|other| other.granted) || self.first_that_contends().is_some();
+        let again = self.lines_up() && self.late < LATE_MOST && !gives_way;
         if !again || spoke + late < self.rules.majority() {
             self.refused(Outcome::TooFew, out);
             return;

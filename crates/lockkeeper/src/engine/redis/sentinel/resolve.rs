@@ -164,7 +164,7 @@ impl Sentinels {
             let least = if before.is_some() { 1 } else { self.options.majority() };
             if answers.said.len() < least {
                 // One that is late now has said whom it names.
-                let disagreed = disagreed.filter(|_| answers.are_only_late());
+                let disagreed = disagreed.filter(|_| before.is_none() && answers.are_only_late());
                 return Err(match disagreed {
                     Some(why) => why,
                     None => self.too_few(answers).await,

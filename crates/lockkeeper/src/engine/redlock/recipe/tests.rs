@@ -473,7 +473,7 @@ fn r11_whoever_too_few_answer_or_too_late_stands_in_queues_still() {
 }
 
 #[test]
-fn r11_whoever_one_of_a_bare_majority_answers_late_has_what_it_got_and_asks_once_more() {
+fn r11_whoever_one_of_a_bare_majority_answers_late_has_what_it_got_and_asks_again() {
     let away = |claim: &mut Claim| claim.all(Verb::Take, &[Said::Not, Said::Not, yes(), yes()]);
     let mut claim = Claim::lining_up(5);
     claim.ask(at(0));
@@ -494,6 +494,22 @@ fn r11_whoever_one_of_a_bare_majority_answers_late_has_what_it_got_and_asks_once
         let given = sent(&done, Verb::Give);
         assert_eq!(given.is_empty(), expected == Outcome::Late, "{given:?}");
     }
+}
+
+#[test]
+fn h4_whoever_meets_a_hold_or_an_earlier_contender_keeps_nothing_for_a_late_answer() {
+    let parks = |met: Said| {
+        let mut claim = Claim::lining_up(5);
+        claim.ask(at(0));
+        claim.all(Verb::Take, &[Said::Not, Said::Not, met, yes()]);
+        let done = claim.due(at(100));
+        assert_ne!(sent(&done, Verb::Give).contains(&3), outcome(&done) == Some(Outcome::Late));
+        outcome(&done) == Some(Outcome::Late)
+    };
+    let Said::Other(contends) = other(60) else { panic!("it is another's") };
+    let holds = Said::Other(Other { granted: true, ..contends });
+    let earlier = ranked(PROPOSED - 1, 60, Duration::ZERO);
+    assert_eq!([holds, earlier, other(60)].map(parks), [false, false, true]);
 }
 
 #[test]

@@ -56,7 +56,8 @@ fn a_question_that_another_one_came_after_says_so() {
     let Attempt::Unknown(error) = one.wait(Answer::Later(first)) else {
         panic!("its answers are none to the question that came after it")
     };
-    let says = "it was asked for again before a majority of the members had answered";
+    let says = "it was asked for again, or given back, before a majority of the members had \
+                answered";
     assert_eq!(error.message(), says);
 }
 

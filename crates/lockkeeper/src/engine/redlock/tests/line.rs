@@ -343,20 +343,21 @@ fn r11_force_ends_the_turn_of_whom_it_takes_the_lock_from() {
     assert_eq!(quorum.with_record(&waiting), 3, "the hold of another stays");
 }
 
-/// So many stand in line who asked at most five seconds ago.
+/// So many stand in line who asked that long ago.
 const FILL: &str = "local now = redis.call('TIME')[1] * 1000000 \
                     for i = 1, ARGV[1] do local claim = string.format('%032x', i) \
-                    redis.call('ZADD', KEYS[1], i, claim) local sign = now - 5000000 + i \
+                    redis.call('ZADD', KEYS[1], i, claim) local sign = now - ARGV[2] + i \
                     redis.call('ZADD', KEYS[2], string.format('%.0f', sign), claim) end";
 /// All are to give a sign of life anew.
 const ASK_ALL: &str =
     "redis.call('ZADD', KEYS[1], string.format('%.0f', redis.call('TIME')[1] * 1000000), '-')";
 
 impl Quorum {
-    fn fill(&self, places: usize) {
+    fn fill(&self, places: usize, ago_us: i64) {
         let [line, signs] = [key(":line"), key(":signs")];
+        let [places, ago] = [places.to_string(), ago_us.to_string()];
         self.each(&["DEL", &line, &signs]);
-        self.each(&["EVAL", FILL, "2", &line, &signs, &places.to_string()]);
+        self.each(&["EVAL", FILL, "2", &line, &signs, &places, &ago]);
     }
 
     fn ask_all(&self) {
@@ -384,7 +385,7 @@ fn r13_one_place_more_than_a_name_may_have_is_refused_until_others_give_no_sign_
     let held = long(&one);
     granted(one.attempt_until(&held));
     // These have asked lately, and were not asked for a sign since.
-    quorum.fill(16_384);
+    quorum.fill(16_384, 5_000_000);
     let waiting = long(&two);
     let Attempt::Failed(error) = two.attempt(&waiting) else { panic!("there is no room") };
     assert_eq!(error.kind(), ErrorKind::Refused);
@@ -405,7 +406,7 @@ fn r13_however_many_dead_places_a_name_has_no_call_looks_at_them_all() {
     let [one, two] = [quorum.process(), quorum.process()];
     let held = long(&one);
     granted(one.attempt_until(&held));
-    quorum.fill(16_000);
+    quorum.fill(16_000, 5_000_000);
     quorum.ask_all();
     let waiting = long(&two);
     two.queue_claim(&waiting);
@@ -418,6 +419,48 @@ fn r13_however_many_dead_places_a_name_has_no_call_looks_at_them_all() {
     assert!(quorum.looks().iter().all(|looks| *looks < 2_000), "{:?}", quorum.looks());
     granted(two.attempt_until(&waiting));
     assert!(quorum.looks().iter().all(|looks| *looks < 4_000), "{:?}", quorum.looks());
+}
+
+#[test]
+fn r11_places_whose_signs_are_old_or_of_a_clock_that_was_set_back_have_no_turn() {
+    let quorum = Quorum::of(3);
+    let [one, two] = [quorum.process(), quorum.process()];
+    // Sixteen seconds ago, and in an hour.
+    for ago_us in [16_000_000, -3_600_000_000] {
+        let held = long(&one);
+        granted(one.attempt_until(&held));
+        quorum.fill(700, ago_us);
+        let waiting = long(&two);
+        two.queue_claim(&waiting);
+        assert!(matches!(one.release(held.id), End::Freed));
+        until("it is the turn of the one that lives", || {
+            let turns = quorum.each(&["GET", &key(":turn")]);
+            turns.iter().all(|turn| turn.starts_with(&waiting.id.to_string()))
+        });
+        granted(two.attempt_until(&waiting));
+        assert!(matches!(two.release(waiting.id), End::Freed));
+    }
+}
+
+#[test]
+fn a_member_whose_signs_of_life_were_evicted_gives_it_in_order_all_the_same() {
+    let quorum = Quorum::of(3);
+    let [one, two, three] = [(); 3].map(|()| quorum.process());
+    let held = long(&one);
+    granted(one.attempt_until(&held));
+    until("all have it", || quorum.with_record(&held) == 3);
+    quorum.plant(1);
+    let [waiting, last] = [long(&two), long(&three)];
+    two.queue_claim(&waiting);
+    quorum.each(&["DEL", &key(":signs")]);
+    three.queue_claim(&last);
+    // As if its lease had ended.
+    quorum.each(&["DEL", &key("")]);
+    granted(two.attempt(&waiting));
+    until("all have it", || quorum.with_record(&waiting) == 3);
+    // Nobody that gave a sign was passed, and nobody is to give one anew.
+    let signs = quorum.each(&["ZRANGE", &key(":signs"), "0", "-1"]);
+    assert_eq!(signs, [0; 3].map(|_| last.id.to_string()));
 }
 
 #[test]

@@ -170,6 +170,10 @@ impl Beside {
                 _ => 9_000,
             };
             self.pass(dice.below(most));
+            if dice.chance(20) {
+                let by = Duration::from_millis(dice.below(9_000));
+                self.shim.step_back(Clocks::Wall, by).expect("the file is ours");
+            }
             // Nothing is to end while a call is on its way.
             let now = server.now_us();
             if rules.at(RECORD, now).ends().any(|at| at.abs_diff(now) < 2_000 * NEAR_MS) {

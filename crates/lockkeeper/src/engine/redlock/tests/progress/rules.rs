@@ -153,7 +153,8 @@ impl Lock {
     /// Since when a sign is one.
     fn since_all(&mut self, now_us: u64) -> i64 {
         self.signs.retain(|claim, at| claim != ALL || at.unsigned_abs() <= now_us);
-        self.signs.get(ALL).copied().unwrap_or(0)
+        let since = self.signs.get(ALL).map_or(0, |at| at.unsigned_abs());
+        since.max(now_us.saturating_sub(PLACE_US)).cast_signed()
     }
 
     fn rank(&self, claim: &str) -> Option<usize> {
@@ -214,14 +215,18 @@ impl Lock {
     /// Where the first stands that gave a sign of life since it was to.
     fn first_that_lives(&mut self, now_us: u64) -> Option<usize> {
         let since = self.since_all(now_us);
-        let gave = |claim: &str| self.signs.get(claim).is_some_and(|at| *at > since);
+        let is_sign = |at: &i64| *at > since && at.unsigned_abs() <= now_us;
+        let gave = |claim: &str| self.signs.get(claim).is_some_and(is_sign);
         self.line.iter().position(|(_, claim)| gave(claim))
     }
 
     /// Takes the first from the line that gave a sign of life.
     fn next(&mut self, now_us: u64, flaw: Option<Flaw>) -> Option<(f64, String)> {
         let keeps = flaw == Some(Flaw::KeepsDead);
-        let is_old = |at: &i64| at.unsigned_abs() + PLACE_US <= now_us;
+        let is_old = |at: &i64| {
+            let at = at.unsigned_abs();
+            at + PLACE_US <= now_us || at > now_us
+        };
         let old = |(claim, at): (&String, &i64)| is_old(at).then(|| claim.clone());
         let old: Vec<String> = self.signs.iter().filter_map(old).collect();
         old.iter().filter(|_| !keeps).for_each(|claim| self.drop(claim));
@@ -403,9 +408,10 @@ impl Rules {
                 let mut turn = lock.turn_of(now_us);
                 let its = turn.as_ref().is_some_and(|(one, ..)| one == claim);
                 let lasts = turn.as_ref().is_some_and(|(_, _, left)| *left > 0);
-                let lives = flaw == Some(Flaw::KeepsDead) && !lock.line.is_empty()
-                    || lock.first_that_lives(now_us).is_some();
-                let anew = !its && !lasts && lock.rank(claim).is_none() && lives;
+                let nobody = lock.turn.is_none() && lock.line.is_empty();
+                let comes = !its && !lasts && !nobody && lock.rank(claim).is_none();
+                let lives = flaw == Some(Flaw::KeepsDead) && !lock.line.is_empty();
+                let anew = comes && (lives || lock.first_that_lives(now_us).is_some());
                 if anew && flaw != Some(Flaw::IgnoresLine) {
                     let (some, _) = lock.hand_on(channel, "-", now_us, (publish, flaw));
                     if some {
