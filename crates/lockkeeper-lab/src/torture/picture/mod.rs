@@ -340,9 +340,9 @@ mod tests {
         assert_eq!((count("<script"), count("</script"), count("<!--")), (1, 1, 0));
     }
 
-    #[test]
-    fn c21_a_picture_says_whose_lock_it_was_with_which_seed_and_where_each_record_of_a_violation_stands()
-     {
+    /// An overlap, with these records of the first client.
+    fn two_hold_it(records: &[u64]) -> Report {
+        let of_first = |record: &u64| crate::check::RecordRef { client: 0, record: *record };
         let violation = Violation {
             class: Class::Overlap,
             name: "a".to_owned(),
@@ -351,9 +351,15 @@ mod tests {
             late: false,
             pair: None,
             sentence: "two hold it".to_owned(),
-            records: [2, 9].map(|record| crate::check::RecordRef { client: 0, record }).to_vec(),
+            records: records.iter().map(of_first).collect(),
         };
-        let report = Report { violations: vec![violation], ..Report::default() };
+        Report { violations: vec![violation], ..Report::default() }
+    }
+
+    #[test]
+    fn c21_a_picture_says_whose_lock_it_was_with_which_seed_and_where_each_record_of_a_violation_stands()
+     {
+        let report = two_hold_it(&[2, 9]);
         let [page, _] = drawn("a", &report, &[], "violations");
         let data = data(&page);
         for (key, value) in [
@@ -458,17 +464,7 @@ mod tests {
 
     #[test]
     fn q15_a_picture_has_its_legend_and_axis_above_the_lanes_round_times_and_the_excusing_fault() {
-        let violation = Violation {
-            class: Class::Overlap,
-            name: "a".to_owned(),
-            at: 5_000,
-            since: 5_000,
-            late: false,
-            pair: None,
-            sentence: "two hold it".to_owned(),
-            records: Vec::new(),
-        };
-        let report = Report { violations: vec![violation], ..Report::default() };
+        let report = two_hold_it(&[]);
         let flush =
             Fault { name: "flush", hits: Hits::Server, excuses: fault::FORGOTTEN, what: "" };
         let mut excuses = Excuses::new(true, Duration::ZERO, crate::check::Late::never());

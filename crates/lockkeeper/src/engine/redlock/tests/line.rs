@@ -70,6 +70,13 @@ fn asks_at(process: &Process, id: ClaimId) -> Ticks {
     })
 }
 
+fn until_it_is_the_turn_of(quorum: &Quorum, claim: ClaimId) {
+    until("it is its turn on all members", || {
+        let turns = quorum.each(&["GET", &key(":turn")]);
+        turns.iter().all(|turn| turn.starts_with(&claim.to_string()))
+    });
+}
+
 /// Everybody's turns are over, as far as the members say.
 fn until_no_turn_is_on(quorum: &Quorum) {
     until("no turn is on", || {
@@ -183,10 +190,7 @@ fn r11_a_waiter_that_gave_no_sign_of_life_yet_keeps_its_place() {
         quorum.with_record(&next) == 3
     });
     assert!(matches!(two.release(next.id), End::Freed));
-    until("it is the turn of the one that gave it", || {
-        let turns = quorum.each(&["GET", &key(":turn")]);
-        turns.iter().all(|turn| turn.starts_with(&loud.id.to_string()))
-    });
+    until_it_is_the_turn_of(&quorum, loud.id);
     let line = quorum.in_line();
     let stands = |line: &Vec<String>| line.contains(&quiet.id.to_string());
     assert!(line.iter().all(stands), "{line:?}: the other one has lost its place");
@@ -211,10 +215,7 @@ fn r11_a_turn_that_a_hold_had_elsewhere_finds_nobody_dead() {
     two.queue_claim(&next);
     three.queue_claim(&waiting);
     assert!(matches!(one.release(held.id), End::Freed));
-    until("it is its turn", || {
-        let turns = quorum.each(&["GET", &key(":turn")]);
-        turns.iter().all(|turn| turn.starts_with(&next.id.to_string()))
-    });
+    until_it_is_the_turn_of(&quorum, next.id);
     // One member has something of another's in its way.
     let other = format!("1 {} 1 1 1 1 600000 x", ClaimId::fresh());
     quorum.0[2].command(&["SET", &key(""), &other, "PX", "600000"]);
@@ -330,8 +331,7 @@ fn r11_force_ends_the_turn_of_whom_it_takes_the_lock_from() {
         server.command(&["SET", &key(":turn"), &turn, "PX", "15000"]);
     }
     assert!(!two.change(&Change::Force(Kind::Lock, name.clone(), shown.clone())));
-    let its = |turn: &String| turn.starts_with(&waiting.id.to_string());
-    until("it is the turn of who waits", || quorum.each(&["GET", &key(":turn")]).iter().all(its));
+    until_it_is_the_turn_of(&quorum, waiting.id);
     granted(two.attempt_until(&waiting));
     // And where another one has a record it is over.
     for server in &quorum.0 {
@@ -411,10 +411,7 @@ fn r13_however_many_dead_places_a_name_has_no_call_looks_at_them_all() {
     two.queue_claim(&waiting);
     quorum.each(&["CONFIG", "RESETSTAT"]);
     assert!(matches!(one.release(held.id), End::Freed));
-    until("it is its turn, behind all that are dead", || {
-        let turns = quorum.each(&["GET", &key(":turn")]);
-        turns.iter().all(|turn| turn.starts_with(&waiting.id.to_string()))
-    });
+    until_it_is_the_turn_of(&quorum, waiting.id);
     assert!(quorum.looks().iter().all(|looks| *looks < 2_000), "{:?}", quorum.looks());
     granted(two.attempt_until(&waiting));
     assert!(quorum.looks().iter().all(|looks| *looks < 4_000), "{:?}", quorum.looks());
@@ -432,10 +429,7 @@ fn r11_places_whose_signs_are_old_or_of_a_clock_that_was_set_back_have_no_turn()
         let waiting = long(&two);
         two.queue_claim(&waiting);
         assert!(matches!(one.release(held.id), End::Freed));
-        until("it is the turn of the one that lives", || {
-            let turns = quorum.each(&["GET", &key(":turn")]);
-            turns.iter().all(|turn| turn.starts_with(&waiting.id.to_string()))
-        });
+        until_it_is_the_turn_of(&quorum, waiting.id);
         granted(two.attempt_until(&waiting));
         assert!(matches!(two.release(waiting.id), End::Freed));
     }
