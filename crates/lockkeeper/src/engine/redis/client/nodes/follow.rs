@@ -62,10 +62,16 @@ impl Nodes {
             // Until it is heard where it is now, the old node hands on what is told there.
             let (weak, within) = (self.weak.clone(), self.options.connect_timeout);
             self.context.spawner.spawn(async move {
-                match subscribed {
-                    Some(answer) => drop(answer.await),
-                    // It is among the first that a new connection says.
-                    None => drop(new.wait_up(Instant::now() + within).await),
+                if let Some(answer) = subscribed {
+                    drop(answer.await);
+                }
+                // It is among the first that a new connection says; a node may refuse us for long.
+                while new.wait_up(Instant::now() + within).await.is_err() {
+                    let Some(nodes) = weak.upgrade() else { return };
+                    let home = nodes.lock().channels.get(&channel).map(|(_, at)| *at);
+                    if nodes.is_closed() || home != Some(Some(to)) {
+                        break;
+                    }
                 }
                 let Some(nodes) = weak.upgrade() else { return };
                 let is_back =
