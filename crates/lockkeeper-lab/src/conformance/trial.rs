@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::test_util::{Residue, residue};
-use lockkeeper::{Builder, Description, Entry, Kind, Locks, Name, Ticks};
+use lockkeeper::{Acquire, Builder, Description, Entry, Guard, Kind, Locks, Name, Ticks};
 
 use super::helper::Helper;
 use super::subject::Subject;
@@ -234,6 +234,11 @@ impl Trial {
         let about = self.about();
         let most = about.max_ttl.unwrap_or(Duration::MAX);
         about.expiry.is_per_hold().then(|| (HANGS * 5).min(most))
+    }
+
+    /// A mutex asked for with such a lease.
+    pub(super) fn lock(&self, locks: &Locks, name: &str) -> Acquire<Guard> {
+        self.lasting().into_iter().fold(locks.mutex(name).lock(), Acquire::ttl)
     }
 
     /// What a client keeps while it does nothing, after it was used once.

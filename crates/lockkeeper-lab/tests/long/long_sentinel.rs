@@ -12,11 +12,11 @@ use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 
 fn sentinel(row: &str, options: &str) -> Subject {
-    // Nothing that a test stops for a while is to be failed over meanwhile.
+    // Nothing that a test stops for a while is to be failed over meanwhile, nor what is slow.
     let setup = Setup {
         // A second one, so that a failover leaves one that acknowledges.
         replicas: if options.contains("wait_replicas") { 2 } else { 1 },
-        down_after: Duration::from_secs(1),
+        down_after: Duration::from_secs(10),
         ..Setup::default()
     };
     let deployment = Deployment::start_with(setup);

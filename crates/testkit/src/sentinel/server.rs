@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A silence that no Sentinel waits for the end of: it suspects nobody.
 const CALM: Duration = Duration::from_secs(3600);
 
+/// One of a master that was killed, whose replicas are all there.
+const QUICK: Duration = Duration::from_millis(500);
+
 /// As whom replicas and Sentinels come, where that is another user than clients are.
 const WATCHER: &str = "watcher";
 
@@ -318,8 +321,9 @@ impl Deployment {
         let old = done(self.until_settled());
         self.until_replicated(old);
         self.servers[old].kill();
-        done(self.suspect_after(self.setup.down_after));
+        done(self.suspect_after(QUICK));
         self.until_failed_over(old);
+        done(self.suspect_after(self.setup.down_after));
         done(self.try_come_back(old));
         self.until_found();
     }

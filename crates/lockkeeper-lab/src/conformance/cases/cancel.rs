@@ -239,7 +239,7 @@ pub(super) async fn r5_a_released_guard_leaves_nothing(t: Arc<Trial>) {
     let locks = t.open().await;
     let rest = t.at_rest(&locks).await;
     for round in 0..10 {
-        let guard = locks.mutex(t.name(&round.to_string())).lock().await.expect("it is free");
+        let guard = t.lock(&locks, &t.name(&round.to_string())).await.expect("it is free");
         if round % 2 == 0 {
             assert!(guard.release().await.is_clean());
         } else {
@@ -261,11 +261,11 @@ pub(super) async fn r5_nothing_is_left_of_many_waiters(t: Arc<Trial>) {
     let names: Vec<String> = (0..t.times(40)).map(|n| t.name(&n.to_string())).collect();
     let mut held = Vec::new();
     for name in &names {
-        held.push(one.mutex(name).lock().await.expect("it is free"));
+        held.push(t.lock(&one, name).await.expect("it is free"));
     }
     let mut waiting: Vec<Pin<Box<dyn Future<Output = _> + Send>>> = Vec::new();
     for name in &names {
-        let mut future = Box::pin(two.mutex(name).lock().into_future());
+        let mut future = Box::pin(t.lock(&two, name).into_future());
         assert!(
             std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
         );

@@ -37,7 +37,7 @@ pub(super) async fn r3_an_attempt_sent_twice_holds_once(t: Arc<Trial>) {
 pub(super) async fn r3_a_place_taken_twice_is_one_place(t: Arc<Trial>) {
     let name = t.name("a");
     let (here, there) = (t.open().await, t.open().await);
-    let held = here.mutex(&name).lock().await.expect("it is free");
+    let held = t.lock(&here, &name).await.expect("it is free");
     let asked = Asked::of(&there);
     let claim = Asked::claim(&name, Mode::Exclusive);
     for _ in 0..3 {
@@ -87,7 +87,7 @@ pub(super) async fn r3_a_withdrawal_gives_a_grant_back_and_touches_no_other(t: A
 pub(super) async fn r3_a_try_that_finds_it_busy_leaves_nothing(t: Arc<Trial>) {
     let name = t.name("a");
     let (here, there) = (t.open().await, t.open().await);
-    let held = here.mutex(&name).lock().await.expect("it is free");
+    let held = t.lock(&here, &name).await.expect("it is free");
     let asked = Asked::of(&there);
     let claim = Asked::claim(&name, Mode::Exclusive);
     let answer = asked.attempt(&claim, Line::Try).await;
@@ -104,7 +104,7 @@ pub(super) async fn r3_a_release_and_the_next_claim_go_in_one_message(t: Arc<Tri
     let (first, again) =
         (Asked::claim(&name, Mode::Exclusive), Asked::claim(&name, Mode::Exclusive));
     asked.granted(&first).await;
-    let next = tokio::spawn(there.mutex(&name).lock().into_future());
+    let next = tokio::spawn(t.lock(&there, &name).into_future());
     t.until_waiting(&here, Kind::Lock, &name, 1).await;
     let released = asked.answer(asked.engine.release(&[first.id], Some(&again))).await;
     assert!(matches!(released.ends.as_slice(), [End::Freed]), "{released:?}");

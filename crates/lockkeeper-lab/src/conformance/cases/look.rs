@@ -11,8 +11,8 @@ pub(super) async fn the_status_shows_who_holds_and_who_waits(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
     assert!(t.shows(&two, Kind::Lock, &name, 0, 0).await, "it is free");
-    let guard = one.mutex(&name).lock().label("the report").await.expect("it is free");
-    let waiting = tokio::spawn(two.mutex(&name).lock().into_future());
+    let guard = t.lock(&one, &name).label("the report").await.expect("it is free");
+    let waiting = tokio::spawn(t.lock(&two, &name).into_future());
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
     let entry = t.shown(&two, Kind::Lock, &name).await.expect("the case needs a status");
     let [holder] = entry.holders.as_slice() else { panic!("one holds it: {entry:?}") };
@@ -53,8 +53,8 @@ pub(super) async fn the_list_shows_what_is_in_use(t: Arc<Trial>) {
     let (one, two) = (t.open().await, t.open().await);
     let names = [t.name("list/a"), t.name("list/b"), t.name("other")];
     let held = [
-        one.mutex(&names[0]).lock().await.expect("it is free"),
-        one.mutex(&names[2]).lock().await.expect("it is free"),
+        t.lock(&one, &names[0]).await.expect("it is free"),
+        t.lock(&one, &names[2]).await.expect("it is free"),
     ];
     let listed = |prefix: String| {
         let two = two.clone();
@@ -93,7 +93,7 @@ async fn shows_each_change(t: &Trial, one: &Locks, two: &Locks, no: usize) -> Du
     let mut watch = two.watch(&name).await.expect("it can be watched");
     let state = within(HANGS, "the state is told", watch.next()).await.expect("it is told");
     assert!(state.iter().all(|entry| entry.holders.is_empty()), "{state:?}");
-    let guard = one.mutex(&name).lock().await.expect("it is free");
+    let guard = t.lock(&one, &name).await.expect("it is free");
     let began = Instant::now();
     within(HANGS, "the holder is told", async {
         while watch.next().await.expect("it is told").iter().all(|entry| entry.holders.is_empty()) {
@@ -119,9 +119,9 @@ pub(super) async fn a_lock_is_taken_away_from_its_holder(t: Arc<Trial>) {
         !two.force_release(Kind::Lock, &name).await.expect("it can be forced"),
         "nobody held it"
     );
-    let guard = one.mutex(&name).lock().await.expect("it is free");
+    let guard = t.lock(&one, &name).await.expect("it is free");
     assert!(two.force_release(Kind::Lock, &name).await.expect("it can be forced"));
-    let next = two.mutex(&name).lock().timeout(HANGS).await.expect("it is free");
+    let next = t.lock(&two, &name).timeout(HANGS).await.expect("it is free");
     assert!(!guard.release().await.is_clean(), "it was not ours any more");
     assert!(next.release().await.is_clean());
 }

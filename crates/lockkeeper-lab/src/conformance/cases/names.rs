@@ -171,7 +171,7 @@ pub(super) async fn r12_every_kind_has_names_of_its_own(t: Arc<Trial>) {
 pub(super) async fn r12_a_mutex_is_the_writer_of_the_rwlock_of_its_name(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    let guard = one.mutex(&name).lock().await.expect("it is free");
+    let guard = t.lock(&one, &name).await.expect("it is free");
     assert!(two.rwlock(&name).try_write().await.expect("it can be tried").is_none());
     if t.about().can.has(Ability::Shared) {
         assert!(two.rwlock(&name).try_read().await.expect("it can be tried").is_none());

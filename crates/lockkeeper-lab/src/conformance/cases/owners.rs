@@ -13,9 +13,9 @@ pub(super) async fn r8_the_same_owner_enters_again_and_the_last_guard_releases(t
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
     let me = Owner::new();
-    let outer = one.mutex(&name).lock().owner(&me).await.expect("it is free");
+    let outer = t.lock(&one, &name).owner(&me).await.expect("it is free");
     let inner =
-        one.mutex(&name).lock().owner(&me).timeout(HANGS).await.expect("its owner enters again");
+        t.lock(&one, &name).owner(&me).timeout(HANGS).await.expect("its owner enters again");
     let tried = one
         .mutex(&name)
         .try_lock()
@@ -33,7 +33,7 @@ pub(super) async fn r8_the_same_owner_enters_again_and_the_last_guard_releases(t
     );
     inner.check().expect("and it is good");
     assert!(inner.release().await.is_clean());
-    let next = within(HANGS, "the last guard releases", two.mutex(&name).lock().into_future())
+    let next = within(HANGS, "the last guard releases", t.lock(&two, &name).into_future())
         .await
         .expect("it is free");
     assert!(next.release().await.is_clean());
@@ -44,21 +44,21 @@ pub(super) async fn r8_a_scope_lends_its_owner(t: Arc<Trial>) {
     let locks = t.open().await;
     let me = Owner::new();
     let inside = me.scope(async {
-        let outer = locks.mutex(&name).lock().await.expect("it is free");
+        let outer = t.lock(&locks, &name).await.expect("it is free");
         tokio::task::yield_now().await;
-        let inner = locks.mutex(&name).lock().timeout(HANGS).await.expect("its scope enters again");
+        let inner = t.lock(&locks, &name).timeout(HANGS).await.expect("its scope enters again");
         drop(outer);
         inner
     });
     let inner = inside.await;
-    let outside = locks.mutex(&name).lock().timeout(BRIEFLY).await;
+    let outside = t.lock(&locks, &name).timeout(BRIEFLY).await;
     assert_eq!(
         outside.map(drop).map_err(|e| e.kind()),
         Err(ErrorKind::TimedOut),
         "outside the scope nobody owns it"
     );
     let by_name =
-        locks.mutex(&name).lock().owner(&me).timeout(HANGS).await.expect("its owner enters again");
+        t.lock(&locks, &name).owner(&me).timeout(HANGS).await.expect("its owner enters again");
     drop((inner, by_name));
 }
 
@@ -66,8 +66,8 @@ pub(super) async fn r8_a_strict_owner_is_told_where_it_locked_first(t: Arc<Trial
     let name = t.name("a");
     let locks = t.open().await;
     let me = Owner::strict();
-    let guard = locks.mutex(&name).lock().owner(&me).await.expect("it is free");
-    let error = locks.mutex(&name).lock().owner(&me).await.expect_err("it would wait for itself");
+    let guard = t.lock(&locks, &name).owner(&me).await.expect("it is free");
+    let error = t.lock(&locks, &name).owner(&me).await.expect_err("it would wait for itself");
     assert_eq!(error.kind(), ErrorKind::WouldDeadlock);
     assert!(error.to_string().contains("owners.rs"), "it names where the first was taken: {error}");
     assert!(guard.release().await.is_clean());
@@ -107,8 +107,8 @@ pub(super) async fn r8_another_owner_waits(t: Arc<Trial>) {
     let name = t.name("a");
     let locks = t.open().await;
     let (me, you) = (Owner::new(), Owner::new());
-    let guard = locks.mutex(&name).lock().owner(&me).await.expect("it is free");
-    let refused = locks.mutex(&name).lock().owner(&you).timeout(BRIEFLY).await;
+    let guard = t.lock(&locks, &name).owner(&me).await.expect("it is free");
+    let refused = t.lock(&locks, &name).owner(&you).timeout(BRIEFLY).await;
     assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
     assert!(guard.release().await.is_clean());
 }
@@ -116,8 +116,8 @@ pub(super) async fn r8_another_owner_waits(t: Arc<Trial>) {
 pub(super) async fn r8_without_an_owner_nothing_is_guessed(t: Arc<Trial>) {
     let name = t.name("a");
     let locks = t.open().await;
-    let guard = locks.mutex(&name).lock().await.expect("it is free");
-    let refused = locks.mutex(&name).lock().timeout(BRIEFLY).await;
+    let guard = t.lock(&locks, &name).await.expect("it is free");
+    let refused = t.lock(&locks, &name).timeout(BRIEFLY).await;
     assert_eq!(
         refused.map(drop).map_err(|e| e.kind()),
         Err(ErrorKind::TimedOut),

@@ -70,8 +70,8 @@ pub(super) async fn r7_a_hold_that_was_waited_for_says_its_number_too(t: Arc<Tri
     let got = Arc::new(Got::default());
     let here = t.open().await;
     let there = t.open_with(|builder| builder.observer(got.clone())).await;
-    let first = here.mutex(&name).lock().await.expect("it is free");
-    let next = tokio::spawn(there.mutex(&name).lock().into_future());
+    let first = t.lock(&here, &name).await.expect("it is free");
+    let next = tokio::spawn(t.lock(&there, &name).into_future());
     t.until_waiting(&here, Kind::Lock, &name, 1).await;
     assert!(first.release().await.is_clean());
     let guard = within(HANGS, "it is granted", next).await;
@@ -89,7 +89,7 @@ pub(super) async fn r7_a_hold_that_was_waited_for_says_its_number_too(t: Arc<Tri
 pub(super) async fn r10_a_rechecked_place_is_in_line_and_a_left_one_is_gone(t: Arc<Trial>) {
     let name = t.name("a");
     let (here, there) = (t.open().await, t.open().await);
-    let first = here.mutex(&name).lock().await.expect("it is free");
+    let first = t.lock(&here, &name).await.expect("it is free");
     let asked = Asked::of(&there);
     let claim = Asked::claim(&name, Mode::Exclusive);
     let answer = asked.attempt(&claim, Line::Join).await;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Acquire, Kind, Released};
+use lockkeeper::{Kind, Released};
 
 use crate::conformance::trial::{HANGS, Trial, within};
 
 pub(super) async fn r4_a_release_out_of_reach_is_done_once_it_can_be(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    let lock = t.lasting().into_iter().fold(one.mutex(&name).lock(), Acquire::ttl);
+    let lock = t.lock(&one, &name);
     let guard = lock.await.expect("it is free");
     t.cut().await;
     let released = within(HANGS, "a release out of reach says so", guard.release()).await;
