@@ -1,8 +1,6 @@
 //! RFairLocks on each member, as a RedissonRedLock of them uses.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use super::support::{Quorum, claim, open};
+use super::support::{Quorum, claim, one_after_the_other, open};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, Change, End, Event, Renewal};
 use crate::words::claim::Claim;
@@ -156,18 +154,6 @@ fn l4_contenders_of_a_fair_lock_that_are_each_first_on_a_minority_come_to_an_end
         quorum.0[at].command(&["DEL", "a"]);
         quorum.tell_first(at);
     }
-    let holders = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for (process, claim) in processes.iter().zip(&claims) {
-            let holders = &holders;
-            scope.spawn(move || {
-                granted(process.attempt_until(claim));
-                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "BROKEN LOCK: two holders");
-                assert!(matches!(process.renew(claim.id), Renewal::Extended { .. }));
-                holders.fetch_sub(1, Ordering::SeqCst);
-                assert!(matches!(process.release(claim.id), End::Freed));
-            });
-        }
-    });
+    one_after_the_other(&processes, &claims);
     quorum.until_empty();
 }

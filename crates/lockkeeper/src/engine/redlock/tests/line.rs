@@ -1,10 +1,9 @@
 //! The line of those that wait, on each member: dead places, lost ones, and who comes anew.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::handoff::{tell, told};
-use super::support::{Quorum, TTL, claim, open_at};
+use super::support::{Quorum, TTL, claim, one_after_the_other, open_at};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, Change, End, Event, Line};
 use crate::words::claim::Claim;
@@ -29,13 +28,33 @@ impl Quorum {
         dead.sort_unstable();
         for claim in &dead {
             self.each(&["ZADD", &key(":line"), "1", &claim.to_string()]);
-            for server in &self.0 {
-                let time = server.command(&["TIME"]);
-                let now = format!("{}{:0>6}", time[0], time[1]);
-                server.command(&["ZADD", &key(":signs"), &now, &claim.to_string()]);
+            for (server, now_us) in self.0.iter().zip(self.clocks_us()) {
+                let sign = now_us.to_string();
+                server.command(&["ZADD", &key(":signs"), &sign, &claim.to_string()]);
             }
         }
         dead
+    }
+
+    /// What each member's clock says.
+    fn clocks_us(&self) -> Vec<u64> {
+        let us = |time: Vec<String>| format!("{}{:0>6}", time[0], time[1]).parse();
+        self.0.iter().map(|server| us(server.command(&["TIME"])).expect("a time")).collect()
+    }
+
+    /// Stands in line on each member, with no question on its way there: a majority answers for
+    /// all, and what the last one is asked may come to it behind a release.
+    fn queue_on_all(&self, process: &Process, claim: &Claim) {
+        process.queue_claim(claim);
+        // Over each connection this question comes behind those before it.
+        let before = self.clocks_us();
+        process.queue_claim(claim);
+        until("all were asked", || {
+            let is_later = |(sign, before): (&String, &u64)| {
+                sign.parse::<u64>().is_ok_and(|sign| sign >= *before)
+            };
+            self.signs_of(claim).iter().zip(&before).all(is_later)
+        });
     }
 
     /// When a claim asked last, as each member has it.
@@ -81,12 +100,9 @@ fn until_it_is_the_turn_of(quorum: &Quorum, claim: ClaimId) {
 fn until_no_turn_is_on(quorum: &Quorum) {
     until("no turn is on", || {
         let turns = quorum.each(&["GET", &key(":turn")]);
-        let now = |at: usize| quorum.0[at].command(&["TIME"]);
-        turns.iter().enumerate().all(|(at, turn)| {
-            let time = now(at);
-            let us: u64 = format!("{}{:0>6}", time[0], time[1]).parse().expect("a time");
+        turns.iter().zip(quorum.clocks_us()).all(|(turn, now_us)| {
             let ends = turn.split(' ').nth(2).and_then(|ends| ends.parse::<u64>().ok());
-            !turn.contains(' ') || ends.is_some_and(|ends| ends < us)
+            !turn.contains(' ') || ends.is_some_and(|ends| ends < now_us)
         })
     });
 }
@@ -185,10 +201,8 @@ fn r11_a_waiter_that_gave_no_sign_of_life_yet_keeps_its_place() {
     until_no_turn_is_on(&quorum);
     granted(two.attempt_until(&next));
     // A dead one was found, and all are asked for a sign of life. One of them gives it.
-    until("all have it", || {
-        assert!(matches!(four.attempt(&loud), Attempt::InLine(_)));
-        quorum.with_record(&next) == 3
-    });
+    until("all have it", || quorum.with_record(&next) == 3);
+    quorum.queue_on_all(&four, &loud);
     assert!(matches!(two.release(next.id), End::Freed));
     until_it_is_the_turn_of(&quorum, loud.id);
     let line = quorum.in_line();
@@ -212,8 +226,8 @@ fn r11_a_turn_that_a_hold_had_elsewhere_finds_nobody_dead() {
     granted(one.attempt_until(&held));
     until("all have it", || quorum.with_record(&held) == 3);
     let [next, waiting] = [&two, &three].map(long);
-    two.queue_claim(&next);
-    three.queue_claim(&waiting);
+    quorum.queue_on_all(&two, &next);
+    quorum.queue_on_all(&three, &waiting);
     assert!(matches!(one.release(held.id), End::Freed));
     until_it_is_the_turn_of(&quorum, next.id);
     // One member has something of another's in its way.
@@ -323,7 +337,7 @@ fn r11_force_ends_the_turn_of_whom_it_takes_the_lock_from() {
     let name = Name::new("a").expect("a good name");
     let shown = one.look(Kind::Lock, "a").holders;
     let waiting = long(&two);
-    two.queue_claim(&waiting);
+    quorum.queue_on_all(&two, &waiting);
     // These members have given it up for the one that has it, and it is on its way to them.
     for server in &quorum.0 {
         server.command(&["DEL", &key("")]);
@@ -405,10 +419,11 @@ fn r13_however_many_dead_places_a_name_has_no_call_looks_at_them_all() {
     let [one, two] = [quorum.process(), quorum.process()];
     let held = long(&one);
     granted(one.attempt_until(&held));
+    until("all have it", || quorum.with_record(&held) == 3);
     quorum.fill(16_000, 5_000_000);
     quorum.ask_all();
     let waiting = long(&two);
-    two.queue_claim(&waiting);
+    quorum.queue_on_all(&two, &waiting);
     quorum.each(&["CONFIG", "RESETSTAT"]);
     assert!(matches!(one.release(held.id), End::Freed));
     until_it_is_the_turn_of(&quorum, waiting.id);
@@ -425,9 +440,10 @@ fn r11_places_whose_signs_are_old_or_of_a_clock_that_was_set_back_have_no_turn()
     for ago_us in [16_000_000, -3_600_000_000] {
         let held = long(&one);
         granted(one.attempt_until(&held));
+        until("all have it", || quorum.with_record(&held) == 3);
         quorum.fill(700, ago_us);
         let waiting = long(&two);
-        two.queue_claim(&waiting);
+        quorum.queue_on_all(&two, &waiting);
         assert!(matches!(one.release(held.id), End::Freed));
         until_it_is_the_turn_of(&quorum, waiting.id);
         granted(two.attempt_until(&waiting));
@@ -472,18 +488,7 @@ fn r11_waiters_that_are_each_first_on_another_member_have_it_one_after_the_other
         }
     }
     assert!(matches!(holder.release(held.id), End::Freed));
-    let holders = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for (process, claim) in processes.iter().zip(&claims) {
-            let holders = &holders;
-            scope.spawn(move || {
-                granted(process.attempt_until(claim));
-                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "BROKEN LOCK: two holders");
-                holders.fetch_sub(1, Ordering::SeqCst);
-                assert!(matches!(process.release(claim.id), End::Freed));
-            });
-        }
-    });
+    one_after_the_other(&processes, &claims);
     quorum.until_clean("a");
     until("nobody stands in line", || quorum.in_line().iter().all(|line| line.concat().is_empty()));
 }

@@ -1,5 +1,6 @@
 //! Members of a test's own.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
@@ -148,6 +149,23 @@ impl Quorum {
         let is_clean = || self.records(name)[first..].iter().all(|text| text == "(nil)");
         until("nothing is left", is_clean);
     }
+}
+
+/// Each has it once, while no other does, extends it, and gives it back.
+pub(super) fn one_after_the_other(processes: &[Process], claims: &[Claim]) {
+    let holders = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (process, claim) in processes.iter().zip(claims) {
+            let holders = &holders;
+            scope.spawn(move || {
+                granted(process.attempt_until(claim));
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "BROKEN LOCK: two holders");
+                assert!(matches!(process.renew(claim.id), Renewal::Extended { .. }));
+                holders.fetch_sub(1, Ordering::SeqCst);
+                assert!(matches!(process.release(claim.id), End::Freed));
+            });
+        }
+    });
 }
 
 /// Waits until a server counts for everybody: INFO tells whole seconds.
