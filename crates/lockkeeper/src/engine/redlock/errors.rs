@@ -170,7 +170,8 @@ impl Quorum {
         if let Some(error) = self.not_yet(nth, now) {
             return Some(error);
         }
-        let text = format!("Redis at {at} did not answer within {waited:?}{option}");
+        let waited = spoken(waited);
+        let text = format!("Redis at {at} did not answer within {waited}{option}");
         Some(Error::new(ErrorKind::Unreachable, text))
     }
 
