@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::plain::{Plain, Seen};
 use super::recipe::{Action, Event as Step, Outcome, Recipe, Rules};
 use super::record::Record;
 use super::send::Flight;
-use super::waiter::{self, Waiter};
+use super::waiter::{self, TOLD_BY_FEW, Waiter};
 use super::wire::Member;
 use super::{Quorum, errors};
 use crate::engine::words::who_word;
@@ -254,6 +256,7 @@ impl Quorum {
     async fn asked(self: Arc<Self>, id: ClaimId, mut stepped: Stepped, held: bool) -> Attempt {
         let mut admitted = false;
         loop {
+            let asked = self.context.clock.now();
             let outcome = self.follow(id, stepped).await;
             let granted = matches!(outcome, Outcome::Granted { .. });
             if let Some(newer) = self.newer().filter(|_| granted && !held) {
@@ -302,6 +305,11 @@ impl Quorum {
                     stepped = self.once_more(id);
                 }
                 Outcome::Late => stepped = self.once_more(id),
+                Outcome::First => {
+                    // As long as they waited for the slowest answer, as far as is known.
+                    sleep(TOLD_BY_FEW.max(self.context.clock.now().since(asked))).await;
+                    stepped = self.once_more(id);
+                }
                 Outcome::TooFew => return self.no_majority(id),
                 Outcome::TooSlow => {
                     let ttl = self.state().claims.get(&id).map(|entry| entry.claim.ttl);

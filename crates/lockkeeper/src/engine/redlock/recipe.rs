@@ -16,7 +16,8 @@
 //! asked for, then by claim id: every refusal names who is in the way, the smallest that lives
 //! keeps what it has, and the others give back. A claim keeps that time for life, and it does not
 //! depend on the numbers that a process knows, so a claim that waits does not give way to those
-//! that come later.
+//! that come later. One that tries gives way to whoever contends; but where all of these come later
+//! they give way to it, so it asks once more.
 //!
 //! A reader's claim differs only in what members refuse: a member has one record of a claim alone,
 //! or those of any number of readers. A majority with a reader's record has no majority for a
@@ -109,7 +110,8 @@ pub(super) struct Recipe {
     kept: Members,
     /// A holder refused it: what it gets of this round all the same it gives back.
     undoes: bool,
-    /// In how many rounds in a row members were late, and it is asked once more.
+    /// In how many rounds in a row members were late, or others tried at the same time, and it is
+    /// asked once more.
     late: u8,
 }
 
@@ -408,6 +410,12 @@ impl Recipe {
             self.too_few(spoke, silent, out);
             return;
         }
+        if self.is_first_of_tries() {
+            (self.phase, self.late) = (Phase::Idle, 1);
+            self.said.fill(None);
+            out.push(Action::Done(Outcome::First));
+            return;
+        }
         let rank = self.rank();
         // A hold may be one that cannot extend its records here, and loses another with whoever has
         // it: nobody keeps anything beside it (H4).
@@ -424,6 +432,16 @@ impl Recipe {
         let lives = |o: &Other| !o.granted && o.age <= self.rules.living(*o);
         let first = self.others().filter(lives).map(|other| other.rank).min();
         first.filter(|first| self.tries || *first < self.rank())
+    }
+
+    /// Whether it tries, and comes before all others that are in its way, which live and contend:
+    /// they give way, to whoever it is. If each of them gave way nobody would have what is free. It
+    /// asks once more, and not again: a try waits for nobody.
+    fn is_first_of_tries(&self) -> bool {
+        let rank = self.rank();
+        let comes_later = |o: Other| !o.granted && o.age <= self.rules.living(o) && o.rank > rank;
+        let asks = self.tries && self.rules.names_giver && self.late == 0;
+        asks && self.others().count() > 0 && self.others().all(comes_later)
     }
 
     /// Refused by several that contend. What it got is for the first of those that live: others

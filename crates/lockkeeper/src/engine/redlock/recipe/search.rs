@@ -77,6 +77,8 @@ struct World {
     twins: bool,
     /// Which of them ask in shared mode.
     shared: [bool; 2],
+    /// Which of them wait for nobody.
+    tries: [bool; 2],
     /// The last number of each member at the beginning: losers leave different ones.
     last: [u64; MEMBERS],
     /// What the clocks are ahead by, where numbers depend on them. Nobody proposes by them else,
@@ -157,6 +159,7 @@ const CONTENDING: World = World {
     proposes_far: false,
     twins: false,
     shared: [false, false],
+    tries: [false, false],
     last: [0; MEMBERS],
     clocks: None,
     by_the_middle: false,
@@ -224,6 +227,14 @@ fn two_contenders_never_hold_at_once() {
 #[test]
 fn r3_r4_whatever_is_late_or_lost_no_other_holds_at_once() {
     never(&LATE);
+}
+
+#[test]
+fn l4_of_tries_that_meet_no_two_hold_at_once() {
+    never(&World { asks: [2, 2], tries: [true, true], ..CONTENDING });
+    never(&World { tries: [true, true], ..LATE });
+    never(&World { tries: [true, false], ..LATE });
+    never(&World { tries: [true, true], ..ENDING });
 }
 
 #[test]

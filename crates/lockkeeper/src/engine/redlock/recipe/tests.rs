@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::protocol::lease::Drift;
 
+mod tries;
+
 const SECOND: Duration = Duration::from_secs(1);
 const ME: u128 = 50;
 
@@ -232,7 +234,7 @@ fn of_contenders_the_smallest_that_lives_keeps_what_it_has() {
     assert!(keeps(&[yes(), other(60), other(70)], false));
     assert!(!keeps(&[yes(), other(40), other(70)], false));
     assert!(keeps(&[yes(), aged(40, 2 * SECOND), other(70)], false), "the smaller one is dead");
-    assert!(!keeps(&[yes(), other(60), other(70)], true), "a try leaves nothing behind");
+    assert!(!keeps(&[yes(), aged(40, 2 * SECOND), other(70)], true), "a try leaves nothing");
     assert!(keeps(&[yes(), yes(), other(60), other(60), Said::Not], false));
     // It asks seldom: its lease is long, and so is its patience.
     let rank = Rank { first: PROPOSED, claim: ClaimId(40) };
@@ -257,9 +259,9 @@ fn r10_what_a_contender_gives_back_is_for_the_first_of_those_that_live() {
     let done = Claim::new(5, false).asked(&split);
     assert_eq!(sent(&done, cede(45)), [0, 1]);
     assert_eq!((sent(&done, Verb::Give), sent(&done, Verb::Undo)), (vec![], vec![]));
-    // Whoever does not wait leaves to others what it got, also where it is the first itself.
-    let done = Claim::new(3, true).asked(&[yes(), other(70), other(60)]);
-    assert_eq!(sent(&done, cede(60)), [0]);
+    // Whoever does not wait leaves to others what it got, also where it is the first that lives.
+    let split = [yes(), other(70), other(60), aged(40, 2 * SECOND), Said::Not];
+    assert_eq!(sent(&Claim::new(5, true).asked(&split), cede(60)), [0]);
     // Nobody is known who lives, or contends: nobody gains from it.
     let rank = Rank { first: PROPOSED, claim: ClaimId(60) };
     let lives = Other { rank, granted: false, age: SECOND, rest: SECOND, ttl: 10 * SECOND };

@@ -195,6 +195,9 @@ pub(in crate::engine::redlock) enum Outcome {
     /// So do too few, but with those that are late they are a majority. It is to be asked once more
     /// at once, and has what it got until then.
     Late,
+    /// It tries, and those that are in its way do so as well and come later. It is to be asked once
+    /// more after they have given way, and has what it got until then.
+    First,
     /// The answers of a majority came when too little of the lease was left.
     TooSlow,
     /// It is ours still, for a lease from then on.

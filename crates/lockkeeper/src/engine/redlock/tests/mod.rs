@@ -21,3 +21,4 @@ mod set_back;
 mod shared;
 mod support;
 mod tokens;
+mod tries;

@@ -107,7 +107,7 @@ impl Client {
             stands: world.stands,
         };
         Self {
-            machine: Recipe::new(id(client), rules, false),
+            machine: Recipe::new(id(client), rules, world.tries[client]),
             asks: world.asks[client],
             renewals: world.renewals,
             completions: world.completions,
