@@ -89,10 +89,15 @@ fn asks_at(process: &Process, id: ClaimId) -> Ticks {
     })
 }
 
+/// It is its turn on each member, or was: whoever hears of it from one of them asks them all a
+/// moment later, and may have what others told of by then.
 fn until_it_is_the_turn_of(quorum: &Quorum, claim: ClaimId) {
+    let claim = claim.to_string();
     until("it is its turn on all members", || {
         let turns = quorum.each(&["GET", &key(":turn")]);
-        turns.iter().all(|turn| turn.starts_with(&claim.to_string()))
+        let records = quorum.records("a");
+        let mut each = turns.iter().zip(&records);
+        each.all(|(turn, record)| turn.starts_with(&claim) || record.contains(&claim))
     });
 }
 
