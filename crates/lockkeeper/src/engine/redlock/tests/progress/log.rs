@@ -20,6 +20,8 @@ pub(super) enum What {
     Gives { who: Who },
     /// Its time to wait is over.
     Leaves { who: Who },
+    /// Too few members answered a process, and it is to ask again after a while.
+    Unanswered { process: usize },
     /// A process is killed, or stops.
     Dies { process: usize },
     /// One that had stopped goes on.
@@ -46,9 +48,13 @@ pub(super) struct Promise {
     pub(super) dead: Duration,
     /// How much of it one who waits hears nothing, and asks by itself.
     pub(super) asks: Duration,
-    /// How many others get the lock at most while one waits.
+    /// How many others get the lock at most while one waits, but for the pause after a question
+    /// that too few answered.
     pub(super) passed: usize,
 }
+
+/// For how long a process does not ask again after that.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// How it went.
 #[derive(Debug, Default)]
@@ -60,6 +66,8 @@ pub(super) struct Course {
     pub(super) passed: usize,
     pub(super) shares: BTreeMap<Who, usize>,
     pub(super) left: usize,
+    /// How many questions too few answered.
+    pub(super) unanswered: usize,
     /// What should not have happened.
     pub(super) wrong: Vec<String>,
 }
@@ -115,6 +123,8 @@ struct Waiting {
     since: Duration,
     asked: Duration,
     passed: usize,
+    /// Until when it does not ask, because too few answered it.
+    pauses: Duration,
 }
 
 /// See [`Log::judge`].
@@ -166,7 +176,7 @@ impl Judge {
     fn happens(&mut self, at: Duration, what: What) {
         match what {
             What::Waits { who } => {
-                self.waiting.insert(who, Waiting { since: at, asked: at, passed: 0 });
+                self.waiting.insert(who, Waiting { since: at, asked: at, passed: 0, pauses: at });
             }
             What::Asked { process, .. } => {
                 let those: Vec<(Who, Duration)> = self
@@ -178,6 +188,11 @@ impl Judge {
                 for (who, before) in those {
                     self.asks_again(who, before, at);
                 }
+            }
+            What::Unanswered { process } => {
+                self.course.unanswered += 1;
+                let those = self.waiting.iter_mut().filter(|((of, _), _)| *of == process);
+                those.for_each(|(_, one)| one.pauses = at + PAUSE);
             }
             What::Holds { who, token } => self.holds(at, who, token),
             What::Gives { who } => {
@@ -228,7 +243,7 @@ impl Judge {
             self.course.waited = self.course.waited.max(at.saturating_sub(one.since));
         }
         let mut most = None;
-        for (other, one) in &mut self.waiting {
+        for (other, one) in self.waiting.iter_mut().filter(|(_, one)| one.pauses <= at) {
             one.passed += 1;
             self.course.passed = self.course.passed.max(one.passed);
             if one.passed == self.promise.passed + 1 {

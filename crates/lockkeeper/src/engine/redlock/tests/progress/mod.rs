@@ -183,7 +183,7 @@ fn process_task(
         let common = Common::new(plan.ttl, 100);
         let engine = (laboratory().open)(&mut url, &common).expect("it is understood");
         let flaw = plan.process.filter(|(_, those)| process < *those).map(|(flaw, _)| flaw);
-        let engine = Planted::new(engine, flaw);
+        let engine = Planted::new(engine, flaw, (process, log.clone()));
         let builder = Locks::builder().clock(stage.clock.clone()).host(Arc::new(life.clone()));
         let builder = builder.ttl(plan.ttl).hand_off(0);
         let locks = builder.with_engine(engine).await.expect("the members can be used");

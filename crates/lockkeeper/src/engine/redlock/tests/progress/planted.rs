@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::log::{Log, What};
 use crate::engine::{
     Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Line, Place, Query, Released,
     Renewal, Standing, WatchId,
 };
 use crate::words::claim::{Claim, Entry};
 use crate::words::clock::Ticks;
-use crate::words::error::Result;
+use crate::words::error::{ErrorKind, Result};
 use crate::words::guarantee::Description;
 use crate::words::id::{ClaimId, HoldId, LeaseId};
 
@@ -29,6 +30,9 @@ pub(super) enum Flaw {
 pub(super) struct Planted {
     engine: Box<dyn Engine>,
     flaw: Option<Flaw>,
+    /// Which process it is, and where is noted what it is not answered.
+    process: usize,
+    log: Arc<Log>,
     clock: Mutex<Option<crate::words::clock::Clock>>,
     /// Not before this does it ask about a claim.
     put_off: Arc<Mutex<BTreeMap<ClaimId, Ticks>>>,
@@ -38,8 +42,13 @@ pub(super) struct Planted {
 const PAUSE: Duration = Duration::from_millis(275);
 
 impl Planted {
-    pub(super) fn new(engine: Box<dyn Engine>, flaw: Option<Flaw>) -> Self {
-        Self { engine, flaw, clock: Mutex::default(), put_off: Arc::default() }
+    pub(super) fn new(
+        engine: Box<dyn Engine>,
+        flaw: Option<Flaw>,
+        (process, log): (usize, Arc<Log>),
+    ) -> Self {
+        let (clock, put_off) = <(Mutex<_>, Arc<_>)>::default();
+        Self { engine, flaw, process, log, clock, put_off }
     }
 
     fn now(&self) -> Ticks {
@@ -92,10 +101,14 @@ impl Engine for Planted {
             let claim = Claim { give_up: None, ..claim.clone() };
             return self.engine.attempt(&claim, line);
         }
-        let ttl = claim.ttl;
-        self.engine.attempt(claim, line).map(move |attempt| match flaw {
-            Some(Flaw::AsksAtLeaseEnd) => late(attempt, ttl),
-            _ => attempt,
+        let (ttl, process, log) = (claim.ttl, self.process, self.log.clone());
+        self.engine.attempt(claim, line).map(move |attempt| match (flaw, attempt) {
+            (_, Attempt::Unknown(error)) => {
+                log.note(What::Unanswered { process });
+                Attempt::Unknown(error)
+            }
+            (Some(Flaw::AsksAtLeaseEnd), attempt) => late(attempt, ttl),
+            (_, attempt) => attempt,
         })
     }
 
@@ -108,7 +121,17 @@ impl Engine for Planted {
             });
             return Answer::Now(places.collect());
         }
-        self.engine.recheck(claims)
+        let (process, log) = (self.process, self.log.clone());
+        self.engine.recheck(claims).map(move |standings| {
+            // One that is being asked for is not unanswered.
+            let unanswered = |standing: &Standing| {
+                matches!(standing, Standing::Unknown(why) if why.kind() != ErrorKind::Unknown)
+            };
+            if standings.iter().any(unanswered) {
+                log.note(What::Unanswered { process });
+            }
+            standings
+        })
     }
 
     fn describe(&self) -> Description {
