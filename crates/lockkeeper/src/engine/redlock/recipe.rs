@@ -524,8 +524,9 @@ impl Recipe {
     }
 
     /// Too few spoke in time. Of a bare majority one is late soon: whoever waits in line asks them
-    /// once more, and again, before it gives back what it got, and its turn with that. Those that
-    /// did not answer last time either are not late, they hang.
+    /// once more, and again, before it gives back what it got, and its turn with that. Beside a
+    /// hold it keeps nothing meanwhile but its place (H4). Those that did not answer last time
+    /// either are not late, they hang.
     fn too_few(&mut self, spoke: usize, silent: Silent, out: &mut Vec<Action>) {
         let late = match self.late {
             0 => self.awaited(silent),
@@ -536,9 +537,16 @@ impl Recipe {
             self.refused(Outcome::TooFew, out);
             return;
         }
-        (self.phase, self.late) = (Phase::Idle, self.late + 1);
-        self.said.fill(None);
-        out.push(Action::Done(Outcome::Late));
+        let late = self.late + 1;
+        if self.others().any(|other| other.granted) {
+            let by = self.first_of_others().map(|(claim, _)| claim);
+            self.held_by_another(Outcome::Refused { by, keeps: false, rest: None }, out);
+        } else {
+            self.phase = Phase::Idle;
+            self.said.fill(None);
+            out.push(Action::Done(Outcome::Late));
+        }
+        self.late = late;
     }
 
     /// Too few answered, or too late.

@@ -499,6 +499,26 @@ fn r11_whoever_one_of_a_bare_majority_answers_late_has_what_it_got_and_asks_agai
 }
 
 #[test]
+fn h4_whoever_meets_a_hold_keeps_nothing_but_its_place_for_a_late_answer() {
+    let Said::Other(contends) = other(60) else { panic!("it is another's") };
+    let hold = Said::Other(Other { granted: true, ..contends });
+    let mut claim = Claim::lining_up(5);
+    for expected in [2, 1] {
+        claim.ask(at(0));
+        claim.all(Verb::Take, &[Said::Not, Said::Not, hold, yes()]);
+        let done = claim.due(at(100));
+        let refused = Outcome::Refused { by: Some(contends.rank.claim), keeps: false, rest: None };
+        assert_eq!(outcome(&done), Some(refused), "it asks {expected} times more");
+        assert_eq!((sent(&done, Verb::Undo), sent(&done, Verb::Give)), (vec![3], vec![]));
+        assert_eq!(sent(&claim.says(at(110), 4, Verb::Take, yes()), Verb::Undo), [4]);
+    }
+    // Three times in a row are too often.
+    claim.ask(at(0));
+    claim.all(Verb::Take, &[Said::Not, Said::Not, hold, yes()]);
+    assert_eq!(outcome(&claim.due(at(100))), Some(Outcome::TooFew));
+}
+
+#[test]
 fn r4_a_majority_that_hangs_is_not_asked_twice_at_once() {
     let mut claim = Claim::lining_up(5);
     let hang = Silent(0b11_100);
