@@ -334,7 +334,10 @@ impl Quorum {
 
     fn once_more(self: &Arc<Self>, id: ClaimId) -> Stepped {
         let now = self.context.clock.now();
-        let silent = self.state().silent;
+        let ttl = self.state().claims.get(&id).map(|entry| entry.claim.ttl);
+        // One that another claim found late a moment ago is waited for.
+        let hangs = self.patience(ttl.unwrap_or_default()) * 2;
+        let silent = self.state().hangs(self.steady.now(), hangs);
         let (number, clock) = self.propose();
         self.step(id, Step::Ask { now, silent, number, clock })
     }

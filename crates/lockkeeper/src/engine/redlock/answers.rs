@@ -31,7 +31,7 @@ impl Quorum {
         {
             let mut state = self.state();
             if !matches!(heard.said, Said::Not | Said::Unclear) {
-                state.silent.0 &= !(1 << member);
+                state.silent.remove(&member);
             }
             if let Some(entry) = state.claims.get_mut(&id) {
                 entry.in_flight = entry.in_flight.saturating_sub(1);
@@ -88,8 +88,9 @@ impl Quorum {
                 _ => Vec::new(),
             };
             for member in missing {
-                state.silent.0 |= 1 << member;
-                let error = self.late(member, self.steady.now(), waited);
+                let now = self.steady.now();
+                state.silent.entry(member).or_insert(now);
+                let error = self.late(member, now, waited);
                 if let Some(entry) = state.claims.get_mut(&id) {
                     entry.errors.extend(error.map(|error| (member, error)));
                 }

@@ -128,8 +128,17 @@ struct State {
     lingers: BTreeMap<String, Ticks>,
     /// Holds that are to say that they are ones, and when, on the steady clock.
     marks: VecDeque<(Ticks, ClaimId)>,
-    /// Members that did not answer in time when they were last asked.
-    silent: Silent,
+    /// Members that did not answer in time when they were last asked, and since when, on the steady
+    /// clock.
+    silent: BTreeMap<usize, Ticks>,
+}
+
+impl State {
+    /// Those that have not answered for so long.
+    fn hangs(&self, now: Ticks, time: Duration) -> Silent {
+        let those = self.silent.iter().filter(|(_, since)| since.plus(time) <= now);
+        Silent(those.fold(0, |all, (member, _)| all | 1 << member))
+    }
 }
 
 impl Redlock {
@@ -338,8 +347,8 @@ impl Quorum {
         let mut until = begun + soon;
         while !asked.is_empty() {
             let enough = told.len() >= self.options.majority();
-            let silent = self.state().silent;
-            if enough && asked.iter().all(|(at, _)| silent.0 & (1 << at) != 0) {
+            let silent = self.state().silent.clone();
+            if enough && asked.iter().all(|(at, _)| silent.contains_key(at)) {
                 break;
             }
             match first(&mut asked, until).await {
@@ -348,7 +357,7 @@ impl Quorum {
                     errors.extend(why(at).map(|error| (at, error)));
                 }
                 Some((at, Ok(value))) => {
-                    self.state().silent.0 &= !(1 << at);
+                    self.state().silent.remove(&at);
                     told.push((at, value));
                 }
                 Some((at, Err(error))) => errors.push((at, error)),
@@ -357,8 +366,8 @@ impl Quorum {
             }
         }
         for (at, _) in &asked {
-            self.state().silent.0 |= 1 << at;
             let now = self.steady.now();
+            self.state().silent.entry(*at).or_insert(now);
             errors.extend(self.silence(*at, now, begun.elapsed()).map(|error| (*at, error)));
         }
         if told.len() < self.options.majority() {

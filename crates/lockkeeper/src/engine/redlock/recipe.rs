@@ -401,7 +401,7 @@ impl Recipe {
         }
         let spoke =
             self.count(|said| matches!(said, Said::Yes { counts: true, .. } | Said::Other(_)));
-        // Who did not answer last time is asked, and not waited for.
+        // Who hangs is asked, and not waited for.
         let enough = self.awaited(silent) == 0 && spoke >= majority;
         if !(over || enough) {
             return;
@@ -525,15 +525,11 @@ impl Recipe {
 
     /// Too few spoke in time. Of a bare majority one is late soon: whoever waits in line asks them
     /// once more, and again, before it gives back what it got, and its turn with that. Beside a
-    /// hold it keeps nothing meanwhile but its place (H4). Those that did not answer last time
-    /// either are not late, they hang.
+    /// hold it keeps nothing meanwhile but its place (H4). Those that have not answered for longer
+    /// are not late, they hang.
     fn too_few(&mut self, spoke: usize, silent: Silent, out: &mut Vec<Action>) {
-        let late = match self.late {
-            0 => self.awaited(silent),
-            _ => self.unanswered().count(),
-        };
         let again = self.lines_up() && self.late < LATE_MOST;
-        if !again || spoke + late < self.rules.majority() {
+        if !again || spoke + self.awaited(silent) < self.rules.majority() {
             self.refused(Outcome::TooFew, out);
             return;
         }

@@ -107,8 +107,8 @@ impl Quorum {
     pub(super) async fn listen(&self, id: ClaimId) {
         let mut subscribed = self.begin_to_listen(id);
         let until = Instant::now() + self.least_patience(self.options.ttl);
-        let silent = self.state().silent;
-        subscribed.retain(|(at, _)| silent.0 & (1 << at) == 0);
+        let silent = self.state().silent.clone();
+        subscribed.retain(|(at, _)| !silent.contains_key(at));
         while !subscribed.is_empty() && first(&mut subscribed, until).await.is_some() {}
     }
 

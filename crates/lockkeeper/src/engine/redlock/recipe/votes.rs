@@ -28,7 +28,7 @@ impl Recipe {
         })
     }
 
-    /// How many answers are waited for: those of who answered last time.
+    /// How many answers are waited for: those of who does not hang.
     pub(super) fn awaited(&self, silent: Silent) -> usize {
         self.unanswered().filter(|member| silent.0 & (1 << member) == 0).count()
     }

@@ -161,7 +161,7 @@ pub(in crate::engine::redlock) enum Event {
     Suspect { member: usize },
 }
 
-/// The members that did not answer in time when they were last asked.
+/// The members that have not answered for longer than a round lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine::redlock) struct Silent(pub(in crate::engine::redlock) u16);
 

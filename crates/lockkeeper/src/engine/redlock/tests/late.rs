@@ -75,3 +75,20 @@ fn a_member_that_lost_the_record_of_a_hold_is_named_where_too_few_extend_it() {
     let text = error.message();
     assert!(text.starts_with("1 of 3 members") && text.contains(&lost), "{text}");
 }
+
+#[test]
+fn r11_a_member_that_another_claim_found_late_a_moment_ago_is_waited_for_all_the_same() {
+    let proxied = Proxied::of(3);
+    let one = proxied.process("max_ttl=24h&server_timeout=2s&request_timeout=1m");
+    proxied.proxies[..2].iter().for_each(|proxy| proxy.hold(Way::Down));
+    let tried = one.attempt_try(&long(&one, "a"));
+    assert!(!matches!(tried, Attempt::Granted(_)), "two of three are late: {tried:?}");
+    let asked = long(&one, "b");
+    std::thread::scope(|scope| {
+        let attempt = scope.spawn(|| one.attempt(&asked));
+        let round = || proxied.quorum.records("b")[0].split(' ').nth(3).map(str::to_owned);
+        until("it is asked once more", || round().is_some_and(|round| round == "2"));
+        proxied.proxies[0].heal();
+        granted(attempt.join().expect("no panic"));
+    });
+}
