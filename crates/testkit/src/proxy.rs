@@ -13,6 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::redis::announced::{Elsewhere, Translation};
+
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
@@ -52,6 +54,8 @@ struct State {
     greetings: BTreeMap<u64, Vec<u8>>,
     /// Text of a client's first words, and what the server reads in its place.
     renamed: Option<(String, String)>,
+    /// Where the client finds other servers of which this one tells.
+    elsewhere: Option<Elsewhere>,
     /// Bytes that went through, up and down.
     passed: [u64; 2],
     /// Bytes that are being held, up and down.
@@ -151,6 +155,12 @@ impl Proxy {
     pub fn rename(&self, from: &str, to: &str) {
         debug_assert_eq!(from.len(), to.len());
         self.shared.lock().renamed = Some((from.to_owned(), to.to_owned()));
+    }
+
+    /// Of connections that are made from now on, what a server of Redis says of others has the
+    /// addresses at which the client finds them.
+    pub fn tell_of(&self, elsewhere: Elsewhere) {
+        self.shared.lock().elsewhere = Some(elsewhere);
     }
 
     /// Throws away everything of one direction.
@@ -284,6 +294,8 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: TcpStream) {
 fn pump(shared: &Shared, id: u64, way: Way, mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = vec![0u8; 64 << 10];
     let mut renamed = if way == Way::Up { shared.lock().renamed.clone() } else { None };
+    let elsewhere = if way == Way::Down { shared.lock().elsewhere.clone() } else { None };
+    let mut translation = elsewhere.map(Translation::to);
     loop {
         let length = match from.read(&mut buffer) {
             Ok(length) if length > 0 => length,
@@ -302,7 +314,11 @@ fn pump(shared: &Shared, id: u64, way: Way, mut from: TcpStream, mut to: TcpStre
             // Before the client has it, which may ask us for it then.
             hear(shared, id, bytes);
         }
-        if to.write_all(bytes).is_err() || length.then_cut {
+        let sent = match &mut translation {
+            Some(translation) => to.write_all(&translation.of(bytes)),
+            None => to.write_all(bytes),
+        };
+        if sent.is_err() || length.then_cut {
             break;
         }
         shared.lock().passed[way as usize] += length.bytes as u64;

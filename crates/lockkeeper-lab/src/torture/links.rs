@@ -8,9 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::time::Duration;
 
 use lockkeeper_testkit::proxy::{Fault as Bytes, Proxy, Way};
+use lockkeeper_testkit::redis::announced::Elsewhere;
 
 use super::Random;
 use super::arena::{Failed, Mended};
@@ -66,12 +68,16 @@ pub(crate) fn loses(fault: &str) -> bool {
 const SLOW: Duration = Duration::from_millis(40);
 /// How often a connection that is reset again and again is.
 const RESET_EVERY: Duration = Duration::from_millis(50);
+/// The links of a client to all servers.
+const ALL: Range<usize> = 0..usize::MAX;
 /// What such a fault could not hit.
 const UNCONNECTED: &str = "the client had no connection";
 
 /// See the module.
 pub(crate) struct Links {
     servers: Vec<u16>,
+    /// Where each client finds them, if they tell it of each other.
+    told: Option<BTreeMap<u32, Elsewhere>>,
     direct: bool,
     // What is lost is found again, and proxies end, before the network does.
     losses: BTreeMap<u32, Loss>,
@@ -90,21 +96,13 @@ pub(crate) struct Links {
 
 impl Links {
     pub(crate) fn to(servers: Vec<u16>) -> Self {
-        Self::over(servers, Network::new())
-    }
-
-    /// The same where clients have to live where everybody does.
-    pub(crate) fn through_proxies(servers: Vec<u16>, why: &str) -> Self {
-        Self::over(servers, Err(why.to_owned()))
-    }
-
-    fn over(servers: Vec<u16>, network: Result<Network, String>) -> Self {
-        let (network, refused) = match network {
+        let (network, refused) = match Network::new() {
             Ok(network) => (Some(network), None),
             Err(why) => (None, Some(why)),
         };
         Self {
             servers,
+            told: None,
             direct: false,
             losses: BTreeMap::new(),
             resets: BTreeMap::new(),
@@ -115,6 +113,28 @@ impl Links {
             network,
             refused,
         }
+    }
+
+    /// The same to servers of Redis that tell clients of each other.
+    pub(crate) fn to_announced(servers: Vec<u16>) -> Self {
+        Self { told: Some(BTreeMap::new()), ..Self::to(servers) }
+    }
+
+    /// Clients find one more server.
+    pub(crate) fn add(&mut self, server: u16) -> Result<(), String> {
+        self.servers.push(server);
+        let clients: Vec<u32> = self.proxies.keys().copied().collect();
+        clients.into_iter().try_for_each(|client| self.lead(client))
+    }
+
+    /// One of the servers is there no more.
+    pub(crate) fn remove(&mut self, server: u16) {
+        let Some(at) = self.servers.iter().position(|port| *port == server) else { return };
+        self.servers.remove(at);
+        for of_client in self.proxies.values_mut().filter(|of_client| of_client.len() > at) {
+            of_client.remove(at);
+        }
+        self.told.iter().flat_map(BTreeMap::values).for_each(|told| told.remove(server));
     }
 
     /// The faults that they can have.
@@ -151,33 +171,52 @@ impl Links {
         if self.direct {
             return Ok(self.servers.iter().copied().map(here).collect());
         }
-        if !self.proxies.contains_key(&client) {
-            let mut made = Vec::new();
-            for port in &self.servers {
-                let listener = match &mut self.network {
-                    Some(network) => network.listen(client)?,
-                    None => TcpListener::bind(here(0))
-                        .map_err(|e| format!("no port for a proxy: {e}"))?,
-                };
-                made.push(Proxy::at(listener, *port));
-            }
-            self.proxies.insert(client, made);
-        }
+        self.lead(client)?;
         Ok(self.proxies.get(&client).into_iter().flatten().map(Proxy::address).collect())
+    }
+
+    /// Makes the proxies of a client that are not there yet.
+    fn lead(&mut self, client: u32) -> Result<(), String> {
+        let made = self.proxies.entry(client).or_default();
+        let told = self.told.as_mut().map(|told| told.entry(client).or_default());
+        for port in self.servers.iter().skip(made.len()) {
+            let listener = match &mut self.network {
+                Some(network) => network.listen(client)?,
+                None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+                    .map_err(|e| format!("no port for a proxy: {e}"))?,
+            };
+            let proxy = Proxy::at(listener, *port);
+            if let Some(told) = &told {
+                told.put(*port, proxy.address().ip(), proxy.port());
+                proxy.tell_of(Elsewhere::clone(told));
+            }
+            made.push(proxy);
+        }
+        Ok(())
     }
 
     /// Begins a fault; `None` for one that is not of links.
     pub(crate) fn strike(&mut self, fault: &str, client: u32) -> Option<Result<(), Failed>> {
+        self.strike_some(ALL, fault, client)
+    }
+
+    /// The same for the links to some of the servers; where packets are lost they are on all.
+    pub(crate) fn strike_some(
+        &mut self,
+        servers: Range<usize>,
+        fault: &str,
+        client: u32,
+    ) -> Option<Result<(), Failed>> {
         if loses(fault) {
             return Some(self.lose(fault, client));
         }
         if !FAULTS.iter().any(|f| f.name == fault) {
             return None;
         }
-        let (connections, made) = self.connections(client);
+        let (connections, made) = self.connections(&servers, client);
         if fault == "reset" {
             return Some(if connections > 0 {
-                self.reset(client)
+                self.reset(&servers, client)
             } else {
                 Err(UNCONNECTED.to_owned().into())
             });
@@ -185,10 +224,9 @@ impl Links {
         if connections == 0 {
             self.unconnected.insert(client, made);
         }
-        let of_client = self.proxies.get(&client).into_iter().flatten();
         let hold = Bytes { hold: true, ..Bytes::default() };
         let slow = Bytes { delay: SLOW, ..Bytes::default() };
-        for proxy in of_client {
+        for proxy in self.of_client(&servers, client) {
             let (up, down) = match fault {
                 "partition" => (hold, hold),
                 "partition-up" => (hold, Bytes::default()),
@@ -201,15 +239,20 @@ impl Links {
         Some(Ok(()))
     }
 
-    /// How many connections a client has, and had.
-    fn connections(&self, client: u32) -> (usize, u64) {
-        let of_client = || self.proxies.get(&client).into_iter().flatten();
+    /// The proxies of a client to some of the servers.
+    fn of_client(&self, servers: &Range<usize>, client: u32) -> impl Iterator<Item = &Proxy> {
+        let some = self.proxies.get(&client).into_iter().flatten().enumerate();
+        some.filter(|(at, _)| servers.contains(at)).map(|(_, proxy)| proxy)
+    }
+
+    /// How many connections a client has to them, and had.
+    pub(crate) fn connections(&self, servers: &Range<usize>, client: u32) -> (usize, u64) {
+        let of_client = || self.of_client(servers, client);
         (of_client().map(Proxy::connections).sum(), of_client().map(Proxy::accepted).sum())
     }
 
-    fn reset(&mut self, client: u32) -> Result<(), Failed> {
-        let scissors: Vec<_> =
-            self.proxies.get(&client).into_iter().flatten().map(Proxy::scissors).collect();
+    fn reset(&mut self, servers: &Range<usize>, client: u32) -> Result<(), Failed> {
+        let scissors: Vec<_> = self.of_client(servers, client).map(Proxy::scissors).collect();
         let storm = Storm::begin(RESET_EVERY, move || scissors.iter().for_each(|cut| cut()))?;
         self.resets.insert(client, storm);
         Ok(())
@@ -237,6 +280,16 @@ impl Links {
 
     /// Ends it; `None` for one that is not of links.
     pub(crate) fn mend(&mut self, fault: &str, client: u32) -> Option<Result<Mended, String>> {
+        self.mend_some(ALL, fault, client)
+    }
+
+    /// The same for the links to some of the servers.
+    pub(crate) fn mend_some(
+        &mut self,
+        servers: Range<usize>,
+        fault: &str,
+        client: u32,
+    ) -> Option<Result<Mended, String>> {
         if loses(fault) {
             let mended = self.losses.get_mut(&client)?.mend();
             if mended.is_ok() {
@@ -251,8 +304,8 @@ impl Links {
             return None;
         }
         self.resets.remove(&client);
-        let made = self.connections(client).1;
-        for proxy in self.proxies.get(&client).into_iter().flatten() {
+        let made = self.connections(&servers, client).1;
+        for proxy in self.of_client(&servers, client) {
             if fault.starts_with("partition") {
                 // What was on its way is gone, as when a partition lasts longer than TCP has
                 // patience.

@@ -1,5 +1,6 @@
-//! Redis: a server of our own, and a client.
+//! Redis: a server of our own, a client, and what servers say of each other.
 
+pub mod announced;
 pub mod resp;
 #[allow(
     clippy::expect_used,

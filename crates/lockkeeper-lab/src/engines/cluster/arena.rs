@@ -1,16 +1,17 @@
-//! The nodes of a cluster of the run's own.
-//!
-//! No proxy is between clients and nodes: these tell all clients the same addresses.
+//! The nodes of a cluster of the run's own; a proxy between each client and each of them, at which
+//! they announce each other to that client.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::started::Wanted;
 use crate::torture::arena::{About, Arena, Failed, Mended};
 use crate::torture::fault::{AWAY, AWAY_AND_FORGOTTEN, BOTH_GRANT, Fault, Hits};
+use crate::torture::links::Links;
 use crate::torture::storm::Storm;
 
 const KILL_MASTER: &str = "kill-master";
@@ -35,11 +36,6 @@ const SLOTS_OF_NEW: usize = 4;
 /// How often the nodes are asked whether they failed over without a fault.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Why clients' links to the nodes are left as they are.
-const NO_PROXY: &str = "partition, partition-up, partition-down, hold-replies, reset, slow-link, \
-                        cut-link, cut-link-up, cut-link-down, lossy-link: the nodes tell all \
-                        clients the same addresses, so no proxy is between a client and a node";
-
 pub(crate) struct ClusterArena {
     about: About,
     wanted: Wanted,
@@ -47,6 +43,8 @@ pub(crate) struct ClusterArena {
     storm: Option<Storm>,
     /// How often a slot moved since it began, or why it could not.
     moved: Arc<Mutex<Result<u64, String>>>,
+    // The links go before the nodes they lead to.
+    links: Links,
     nodes: Nodes,
     /// The node that was killed or stopped.
     old: Option<usize>,
@@ -62,13 +60,15 @@ impl ClusterArena {
     pub(crate) fn start(options: &str, dir: &Path) -> Result<Self, (u8, String)> {
         let wanted = Wanted::take(options, 1)?;
         let nodes = wanted.start(dir, Setup { node_timeout: NODE_TIMEOUT, ..Setup::default() })?;
-        let about = About::of(&wanted.url(&nodes))?;
+        let links = Links::to_announced(nodes.nodes.iter().map(RedisServer::port).collect());
+        let about = About::of(&wanted.url(&nodes.url()))?;
         let homes = nodes.try_homes().map_err(|text| (69, text))?;
         Ok(Self {
             about,
             wanted,
             storm: None,
             moved: Arc::new(Mutex::new(Ok(0))),
+            links,
             nodes,
             old: None,
             next: 0,
@@ -162,6 +162,8 @@ impl ClusterArena {
     fn add(&mut self) -> Result<(), Failed> {
         let homes = self.homes.clone();
         let new = self.nodes.try_add().map_err(Failed::Half)?;
+        let port = self.nodes.nodes.get(new).map_or(0, RedisServer::port);
+        self.links.add(port).map_err(Failed::Half)?;
         let moves = self.nodes.moves();
         for at in homes.iter().cycle().take(SLOTS_OF_NEW) {
             let slot = moves.used_slot(*at).map_err(Failed::Half)?;
@@ -184,7 +186,10 @@ impl ClusterArena {
             let to = self.homes.get(turn % self.homes.len()).ok_or("no node has slots")?;
             moves.slots(&[slot], new, *to)?;
         }
-        self.nodes.try_remove()?;
+        let port = self.nodes.nodes.get(new).map_or(0, RedisServer::port);
+        let removed = self.nodes.try_remove();
+        self.links.remove(port);
+        removed?;
         self.is_over()
     }
 
@@ -260,8 +265,15 @@ impl ClusterArena {
 }
 
 impl Arena for ClusterArena {
-    fn url(&mut self, _number: u32) -> Result<String, String> {
-        Ok(self.wanted.url(&self.nodes))
+    fn url(&mut self, number: u32) -> Result<String, String> {
+        let at = self.links.addresses(number)?;
+        let one_a_shard = at.iter().take(self.wanted.shards).map(ToString::to_string);
+        let at: Vec<String> = one_a_shard.collect();
+        Ok(self.wanted.url(&format!("redis+cluster://{}", at.join(","))))
+    }
+
+    fn links(&mut self) -> Option<&mut Links> {
+        Some(&mut self.links)
     }
 
     fn about(&self) -> About {
@@ -269,11 +281,11 @@ impl Arena for ClusterArena {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        self.faults()
+        self.faults().into_iter().chain(self.links.faults()).collect()
     }
 
     fn left_out(&self) -> Vec<String> {
-        vec![NO_PROXY.to_owned()]
+        self.links.left_out().into_iter().collect()
     }
 
     fn lost(&mut self) -> Option<String> {
@@ -285,7 +297,10 @@ impl Arena for ClusterArena {
         self.ended().or_else(|| self.failed_over())
     }
 
-    fn strike(&mut self, fault: &'static str, _client: u32) -> Result<(), Failed> {
+    fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), Failed> {
+        if let Some(struck) = self.links.strike(fault, client) {
+            return struck;
+        }
         if self.old.is_some() {
             return Err("a node is not back yet".into());
         }
@@ -307,7 +322,10 @@ impl Arena for ClusterArena {
         }
     }
 
-    fn mend(&mut self, fault: &'static str, _client: u32) -> Result<Mended, String> {
+    fn mend(&mut self, fault: &'static str, client: u32) -> Result<Mended, String> {
+        if let Some(mended) = self.links.mend(fault, client) {
+            return mended;
+        }
         match fault {
             KILL_MASTER | KILL_AHEAD => self.come_back()?,
             STOP_NODE => self.go_on()?,
@@ -357,6 +375,31 @@ mod tests {
         arena.nodes.nodes[old].kill();
         arena.nodes.try_until_replaced(old).unwrap();
         assert!(arena.lost_at_the_end().unwrap().contains("by themselves"));
+    }
+
+    #[test]
+    fn a_client_goes_to_every_node_through_its_own_proxy_also_to_one_that_was_added() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut arena = ClusterArena::start("replicas=0", dir.path()).unwrap();
+        arena.is_to_suffer(&["partition"], 1);
+        let locks = lockkeeper::blocking::Locks::open(&arena.url(0).unwrap()).unwrap();
+        let locks_go = |arena: &ClusterArena, nodes: std::ops::Range<usize>| {
+            let name = |at| arena.nodes.name_in(at, "x");
+            for lock in (0..3).map(|at| locks.mutex(name(at))) {
+                drop(lock.lock().timeout(Duration::from_secs(120)).run().unwrap());
+            }
+            nodes.into_iter().all(|at| arena.links.connections(&(at..at + 1), 0).0 > 0)
+        };
+        assert!(locks_go(&arena, 0..3));
+        // What is used has a key.
+        let held: Vec<_> = (0..3)
+            .map(|at| locks.mutex(arena.nodes.name_in(at, "x")).lock().run().unwrap())
+            .collect();
+        arena.strike(ADD_NODE, 0).unwrap();
+        drop(held);
+        lockkeeper_testkit::until::until("it goes to the new one", || locks_go(&arena, 0..4));
+        arena.mend(ADD_NODE, 0).unwrap();
+        assert!(locks_go(&arena, 0..3));
     }
 
     #[test]

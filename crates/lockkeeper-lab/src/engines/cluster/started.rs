@@ -39,8 +39,8 @@ impl Wanted {
         Nodes::try_start_below(dir, setup).map_err(|text| (69, text))
     }
 
-    pub(crate) fn url(&self, nodes: &Nodes) -> String {
-        format!("{}?{}", nodes.url(), self.options)
+    pub(crate) fn url(&self, nodes: &str) -> String {
+        format!("{nodes}?{}", self.options)
     }
 }
 
@@ -66,7 +66,7 @@ fn number(
 pub(crate) fn start(options: &str, dir: &Path) -> Result<(Nodes, String), (u8, String)> {
     let wanted = Wanted::take(options, 0)?;
     let nodes = wanted.start(dir, Setup::default())?;
-    let url = wanted.url(&nodes);
+    let url = wanted.url(&nodes.url());
     Ok((nodes, url))
 }
 

@@ -1,11 +1,11 @@
 //! A master, its replicas and three Sentinels of the run's own; a proxy between each client and
-//! each Sentinel.
-//!
-//! There is none between clients and servers: the Sentinels tell all clients the same addresses.
+//! each of them, at which the Sentinels announce the servers to that client.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::sentinel::server::{Deployment, SERVICE, Setup};
 
 use super::started::{DOWN_AFTER, Wanted};
@@ -32,19 +32,19 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// For the clients; replicas and Sentinels have it too, as another user.
 const PASSWORD: &str = "lockkeeper-lab";
 
-/// Why clients' links to the servers are left as they are.
-const NO_PROXY: &str = "partition, partition-up, partition-down, hold-replies, reset, slow-link: \
-                        the Sentinels tell all clients the same addresses, so no proxy is between \
-                        a client and its master";
+/// The links to the Sentinels: they come before those to the servers.
+const SENTINELS: Range<usize> = 0..3;
 
 pub(crate) struct SentinelArena {
     about: About,
     wanted: Wanted,
-    // The links go before the Sentinels they lead to.
+    // The links go before what they lead to.
     links: Links,
     deployment: Deployment,
     /// The master that was killed or cut off and is no replica yet.
     old: Option<usize>,
+    /// Which client was cut off from the Sentinels together with it.
+    beside_old: Option<u32>,
     /// The master otherwise, and when the Sentinels were asked for it last.
     master: usize,
     asked: Instant,
@@ -63,10 +63,11 @@ impl SentinelArena {
         };
         let deployment = Deployment::try_start_below(dir, setup).map_err(|text| (69, text))?;
         let about = About::of(&url(&deployment.hosts(), &wanted.options))?;
-        let ports = deployment.sentinels.iter().map(|sentinel| sentinel.port()).collect();
-        let links = Links::through_proxies(ports, NO_PROXY);
+        let all = deployment.sentinels.iter().chain(&deployment.servers);
+        let links = Links::to_announced(all.map(RedisServer::port).collect());
         let master = deployment.try_master().map_err(|text| (69, text))?;
-        Ok(Self { about, wanted, links, deployment, old: None, master, asked: Instant::now() })
+        let (old, beside_old, asked) = (None, None, Instant::now());
+        Ok(Self { about, wanted, links, deployment, old, beside_old, master, asked })
     }
 
     /// What a replica that is promoted may lack: nothing that was granted, if every replica had to
@@ -138,9 +139,29 @@ impl SentinelArena {
 
     fn cut_off(&mut self, client: u32) -> Result<(), Failed> {
         let master = self.master()?;
-        self.links.strike("partition", client).unwrap_or(Ok(()))?;
-        self.old = Some(master);
+        self.part(client)?;
+        (self.old, self.beside_old) = (Some(master), Some(client));
         self.deployment.cut_off(master).map_err(Failed::Half)
+    }
+
+    /// Nothing passes between a client and the Sentinels.
+    fn part(&mut self, client: u32) -> Result<(), Failed> {
+        self.links.strike_some(SENTINELS, "partition", client).unwrap_or(Ok(()))
+    }
+
+    fn rejoin(&mut self, client: u32) -> Result<Mended, String> {
+        self.links.mend_some(SENTINELS, "partition", client).unwrap_or(Ok(Mended::Ended))
+    }
+
+    /// The end of a fault of all links of a client leaves those apart that another fault has cut.
+    fn mend_link(&mut self, fault: &str, client: u32) -> Result<Mended, String> {
+        let unknown = || Err(format!("sentinel has no fault {fault}"));
+        let mended = self.links.mend(fault, client).unwrap_or_else(unknown)?;
+        if self.beside_old == Some(client) {
+            // Nothing is refused of a partition.
+            let _ = self.part(client);
+        }
+        Ok(mended)
     }
 
     /// The old master becomes a replica of the new one.
@@ -161,7 +182,8 @@ impl SentinelArena {
             self.deployment.join_again(old)?;
             self.is_replaced()?;
         }
-        self.links.mend("partition", client).unwrap_or(Ok(Mended::Ended)).map(|_| ())
+        self.beside_old = None;
+        self.rejoin(client).map(|_| ())
     }
 }
 
@@ -195,7 +217,7 @@ fn url(hosts: &str, options: &str) -> String {
 impl Arena for SentinelArena {
     fn url(&mut self, number: u32) -> Result<String, String> {
         let at = self.links.addresses(number)?;
-        let at: Vec<String> = at.iter().map(ToString::to_string).collect();
+        let at: Vec<String> = at.iter().take(SENTINELS.end).map(ToString::to_string).collect();
         Ok(url(&at.join(","), &self.wanted.options))
     }
 
@@ -208,11 +230,11 @@ impl Arena for SentinelArena {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        self.faults().to_vec()
+        self.faults().into_iter().chain(self.links.faults()).collect()
     }
 
     fn left_out(&self) -> Vec<String> {
-        vec![NO_PROXY.to_owned()]
+        self.links.left_out().into_iter().collect()
     }
 
     fn lost(&mut self) -> Option<String> {
@@ -232,8 +254,11 @@ impl Arena for SentinelArena {
             }
             KILL_AHEAD => self.kill_ahead(),
             CUT_OFF => self.cut_off(client),
-            CUT_SENTINELS => self.links.strike("partition", client).unwrap_or(Ok(())),
-            fault => Err(format!("sentinel has no fault {fault}").into()),
+            CUT_SENTINELS => self.part(client),
+            fault => self
+                .links
+                .strike(fault, client)
+                .unwrap_or_else(|| Err(format!("sentinel has no fault {fault}").into())),
         }
     }
 
@@ -241,10 +266,8 @@ impl Arena for SentinelArena {
         match fault {
             KILL_MASTER | KILL_AHEAD => self.come_back()?,
             CUT_OFF => self.join_again(client)?,
-            CUT_SENTINELS => {
-                return self.links.mend("partition", client).unwrap_or(Ok(Mended::Ended));
-            }
-            fault => return Err(format!("sentinel has no fault {fault}")),
+            CUT_SENTINELS => return self.rejoin(client),
+            fault => return self.mend_link(fault, client),
         }
         Ok(Mended::Ended)
     }
@@ -274,6 +297,25 @@ mod tests {
             assert_eq!(arena.lost_at_the_end(), None, "{fault} was the reason");
             let role = arena.deployment.try_command(old, &["ROLE"]).unwrap();
             assert_eq!(role[0], "slave", "{fault}: {role:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_goes_to_whichever_server_is_the_master_through_its_own_proxy() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut arena = SentinelArena::start("", dir.path()).unwrap();
+        arena.is_to_suffer(&["partition"], 1);
+        let locks = lockkeeper::blocking::Locks::open(&arena.url(0).unwrap()).unwrap();
+        for _ in 0..3 {
+            let lock = locks.mutex("a").lock().timeout(Duration::from_secs(120));
+            drop(lock.run().unwrap());
+            let master = SENTINELS.end + arena.deployment.try_master().unwrap();
+            for (servers, what) in [(SENTINELS, "Sentinels"), (master..master + 1, "the master")] {
+                assert!(arena.links.connections(&servers, 0).0 > 0, "no proxy before {what}");
+            }
+            arena.deployment.try_until_found().unwrap();
+            arena.strike(KILL_MASTER, 0).unwrap();
+            arena.mend(KILL_MASTER, 0).unwrap();
         }
     }
 

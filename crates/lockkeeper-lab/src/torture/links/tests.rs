@@ -68,7 +68,7 @@ fn a_link_that_carries_no_connection_is_hit_by_nothing_until_one_is_made() {
     }
     links.strike("partition", 0).unwrap().unwrap();
     let mut late = connect();
-    until("the proxy has it", || links.connections(0).1 == 1);
+    until("the proxy has it", || links.connections(&ALL, 0).1 == 1);
     assert_eq!(links.mend("partition", 0), Some(Ok(Mended::Ended)), "one that came meanwhile");
     assert!(!carries(&mut late), "it is cut");
     let mut there = connect();
