@@ -26,10 +26,11 @@ const AFTER_THE_END: Duration = Duration::from_secs(3);
 const HANGS: u64 = 50;
 const HANGS_FOR: Duration = Duration::from_millis(50);
 
-/// A task stays for longer than a lease once in so many T, on the average. By the clock and not by
-/// turns: soon everybody waits for it, and a fast engine would stand still for most of the time.
+/// A task stays for longer than a lease once in so many leases, on the average. By the clock and
+/// not by turns: soon everybody waits for it, and a fast engine would stand still for most of the
+/// time.
 const STAYS_EVERY: u32 = 150;
-/// Of each client one does within so many T, so that leases are renewed in brief runs, too.
+/// Of each client one does within so many, so that leases are renewed in brief runs, too.
 const FIRST_STAYS: u32 = 8;
 
 /// The longest after a loss that its holder writes all the same.
@@ -55,7 +56,7 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
         let access = Access::open(&orders.socket)
             .await
             .map_err(|e| Failure::no_room(format!("the resource: {e}")))?;
-        let mut worker = Worker {
+        let worker = Worker {
             locks: locks.clone(),
             writer: writer.clone(),
             access,
@@ -65,7 +66,8 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
             shares: locks.describe().can.has(Ability::Shared),
             permits: locks.describe().can.has(Ability::Permits),
             recovery: orders.recovery,
-            stays: Instant::now(),
+            first_stay: if number == 0 { FIRST_STAYS } else { 2 * STAYS_EVERY },
+            stays: None,
             me: Owner::new(),
             me_number: fresh_claim(),
             ended: ended.clone(),
@@ -74,7 +76,6 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
             lost: false,
             hangs: false,
         };
-        worker.draw_stay(if number == 0 { FIRST_STAYS } else { 2 * STAYS_EVERY });
         tasks.spawn(worker.run());
     }
     // Whoever panics ends this client at once, and not when it is told to.
@@ -124,8 +125,10 @@ struct Worker {
     permits: bool,
     /// T: how long a dead holder's lease lasts; zero where there are none.
     recovery: Duration,
-    /// When it stays for longer than a lease the next time.
-    stays: Instant,
+    /// Within how many leases it stays for the first time.
+    first_stay: u32,
+    /// When it stays for longer than a lease the next time; unknown until it has held one.
+    stays: Option<Instant>,
     me: Owner,
     me_number: u64,
     ended: Ended,
@@ -326,16 +329,25 @@ impl Worker {
         }
     }
 
-    fn draw_stay(&mut self, most: u32) {
-        self.stays = Instant::now() + self.random.between(Duration::ZERO, most * self.recovery);
+    /// Whether it is time to stay for longer than a lease, which lasts this long.
+    fn is_to_stay(&mut self, lease: Duration) -> bool {
+        let now = Instant::now();
+        let most = match self.stays {
+            _ if lease.is_zero() => return false,
+            Some(at) if now < at => return false,
+            Some(_) => 2 * STAYS_EVERY,
+            None => self.first_stay,
+        };
+        let known = self.stays.is_some();
+        self.stays = Some(now + self.random.between(Duration::ZERO, most * lease));
+        known
     }
 
     /// Some stay for longer: a few until their lease was renewed.
     async fn stay(&mut self, turn: &Turn, guard: &Guard) {
-        if !self.recovery.is_zero() && Instant::now() >= self.stays {
-            self.draw_stay(2 * STAYS_EVERY);
-            // T may be several leases, where a failover comes first: everybody would wait for it.
-            let lease = guard.held().lease_ttl().unwrap_or(self.recovery).min(self.recovery);
+        // T may be several leases, where a failover comes first: everybody would wait for it.
+        let lease = guard.held().lease_ttl().unwrap_or(self.recovery).min(self.recovery);
+        if self.is_to_stay(lease) {
             let time = self.random.between(lease / 2, lease * 2);
             // Whoever learns that it is over goes, as a user would.
             let _ = tokio::time::timeout(time, guard.lost()).await;
