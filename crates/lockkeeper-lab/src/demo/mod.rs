@@ -266,14 +266,7 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
     if !scenes.is_empty() {
         shown.note(failover::INTRODUCTION)?;
     }
-    for scene in &scenes {
-        progress.say("act 5: the server that granted the lock dies");
-        let outcome = scene.play(&program, &name);
-        progress.clear();
-        let outcome = outcome?;
-        promised &= scene.is_as_told(&outcome);
-        shown.outcome(&outcome)?;
-    }
+    promised &= failover::play(&scenes, (&program, &name), &mut shown, &mut progress)?;
     let mut sizes = SIZES.into_iter().filter(|size| *size <= options.orders).peekable();
     if record.has_versions() && sizes.peek().is_some() {
         shown.note(WITHOUT_A_LOCK)?;
