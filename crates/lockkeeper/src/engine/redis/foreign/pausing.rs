@@ -14,7 +14,6 @@ use crate::engine::redis::client::lane::To;
 use crate::engine::redis::dialect::Terms;
 use crate::engine::redis::opened::{Acquires as _, Releases as _};
 use crate::engine::redis::resp::{Command, Value};
-use crate::engine::redis::wire::Started;
 use crate::engine::{Answer, Attempt, End, Line, Place};
 use crate::words::claim::{Claim, Mode};
 use crate::words::clock::Ticks;
@@ -226,10 +225,15 @@ impl Foreign {
     /// Whether another connection listens to the channel of a lock at this moment.
     async fn others_listen(&self, terms: &Terms) -> bool {
         let Some(channel) = &terms.channel else { return false };
-        let ours = || self.state().channels.contains_key(channel);
-        let (listened, to) = (ours(), To::Key(terms.key.clone()));
-        let ask = || Some(Command::new(["PUBSUB", "NUMSUB", channel]));
-        let asked = self.links.prompt().finish(Started::nothing(), &to, ask, PAUSE);
+        let ask = || Command::new(["PUBSUB", "NUMSUB", channel]);
+        let ours = |state: &State| state.channels.contains_key(channel);
+        let to = To::Key(terms.key.clone());
+        let (listened, started) = {
+            let state = self.state();
+            // Behind all that was said of our own listening: it is said over this connection.
+            (ours(&state), self.links.main.start_commands(&[(to.clone(), ask())]))
+        };
+        let asked = self.links.main.finish(started, &to, || Some(ask()), PAUSE);
         // Where it is not told it is a guess; a user who may never ask gives way once in a while.
         let Ok(told) = asked.await else { return false };
         if let Value::Error(_) = told.value {
@@ -237,7 +241,7 @@ impl Foreign {
         }
         let all = told.value.items().get(1).and_then(Value::integer).unwrap_or(0);
         // What began to listen here meanwhile may be counted already.
-        all > i64::from(listened || ours())
+        all > i64::from(listened || ours(&self.state()))
     }
 
     /// Lets others pass before a claim competes.

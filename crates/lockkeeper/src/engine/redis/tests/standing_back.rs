@@ -1,12 +1,16 @@
 //! On `plain` a process that had a lock for long lets others pass, who stand in no line.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::options::RedissonLock;
+use super::super::options::{Address, RedissonLock, Wait};
 use super::interop::{plain, redisson, woken};
+use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
 use super::support::{PATIENCE, Process, granted, options, until};
+use crate::engine::password::Password;
 use crate::engine::{Attempt, End, Event, Line, Query, WatchId};
+use crate::open::url::Secret;
 use crate::words::claim::{Claim, Mode};
 use crate::words::id::ClaimId;
 use crate::words::name::{Kind, Name};
@@ -228,6 +232,62 @@ fn a_try_behind_its_own_release_gets_a_free_lock_that_nobody_waits_for_any_more(
 
 fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
+}
+
+#[test]
+fn a_user_who_may_not_ask_who_listens_gives_way_once_and_does_not_for_long() {
+    let server = RedisServer::start();
+    server.command(&["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-pubsub"]);
+    let mut options = redisson(&server, RedissonLock::Plain);
+    (options.user, options.password) =
+        (Some("ann".into()), Some(Password::given(Secret::new("pw"))));
+    let looping = Process::with(options);
+    let waiting = Process::with(redisson(&server, RedissonLock::Plain));
+    let held = taken(&looping, "a");
+    waiting.queue("a", Mode::Exclusive);
+    not_granted(&looping, held, |next| looping.attempt_try(next));
+    let next = looping.exclusive("a");
+    granted(looping.attempt_try(&next));
+}
+
+#[test]
+fn a_try_is_not_refused_for_what_its_own_process_has_just_stopped_listening_to() {
+    let (server, hold) = (RedisServer::start(), Fault { hold: true, ..Fault::default() });
+    let proxy = Proxy::to(server.port());
+    let mut options = redisson(&server, RedissonLock::Plain);
+    options.address = Address::Tcp("127.0.0.1".into(), proxy.port());
+    // Its releases and looks have a connection of their own.
+    options.wait = Some(Wait { replicas: 0, timeout: Duration::from_millis(100) });
+    let (one, two) =
+        (Process::with(options), Process::with(redisson(&server, RedissonLock::Plain)));
+    one.by_word_alone();
+    let first_only = |way| proxy.set(way, Fault { present_only: Some(1), ..hold });
+    let held = two.take("a", Mode::Exclusive).0.id;
+    let wanted = one.queue("a", Mode::Exclusive);
+    // Until the server has granted it, and then what is said behind that grant is kept.
+    first_only(Way::Down);
+    assert!(matches!(two.release(held), End::Freed));
+    let grants = one.engine.attempt(&wanted, Line::Join);
+    until("it is granted", || server.command(&["EXISTS", "a"]) == ["1"]);
+    first_only(Way::Up);
+    proxy.set(Way::Down, Fault::default());
+    granted(one.wait(grants));
+    let run_ends = one.clock.now().plus(Duration::from_millis(60));
+    until("it has run for long", || run_ends < one.clock.now());
+    assert!(matches!(one.release(wanted.id), End::Freed));
+    let answered = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let began = Instant::now();
+            // For as long as a question over the other connection would take, and be answered.
+            let waits = || began.elapsed() < Duration::from_millis(100);
+            until("it is let go", || answered.load(Ordering::Relaxed) || !waits());
+            proxy.heal();
+        });
+        let tried = one.attempt_try(&one.exclusive("a"));
+        answered.store(true, Ordering::Relaxed);
+        granted(tried);
+    });
 }
 
 #[test]
