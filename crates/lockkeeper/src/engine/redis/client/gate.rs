@@ -8,6 +8,8 @@
 //! WAIT keeps its connection from doing anything else, so requests that come meanwhile gather and
 //! are the next batch: they share its round trip to the replicas.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -68,7 +70,7 @@ impl Gate {
     pub(super) async fn serve(&self, pipe: &Pipe, driver: impl Future<Output = String>) -> String {
         let over = AtomicBool::new(false);
         let mut batches = pin!(self.send_batches(pipe, &over));
-        let Ok(why) = either(driver, batches.as_mut()).await else { return String::new() };
+        let Ok(why) = either(driver, batches.as_mut()).await;
         // The driver has said of each request what became of it: that is handed on. What gathers
         // from here on is refused once, by whoever ends the connection: those who are told may ask
         // again at once, and would be told for ever.
@@ -79,10 +81,13 @@ impl Gate {
     }
 
     /// Sends batch after batch, for as long as it is polled and the connection is not `over`.
-    async fn send_batches(&self, pipe: &Pipe, over: &AtomicBool) {
+    async fn send_batches(&self, pipe: &Pipe, over: &AtomicBool) -> Infallible {
         let (replicas, millis) = (u64::from(self.wait.replicas), self.wait.timeout.as_millis());
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-        while !over.load(Ordering::Relaxed) {
+        loop {
+            if over.load(Ordering::Relaxed) {
+                return pending().await;
+            }
             let batch: Vec<_> = {
                 let mut gathered = self.gathered();
                 let most = gathered.len().min(BATCH_MAX);

@@ -83,10 +83,7 @@ pub(in crate::engine::redis) fn before(until: Instant) -> Instant {
 /// TLS with a server that took the connection, by `until`. Silence is noted before all of the time
 /// is over, so that nobody who waits for more than this is told less; one that is only slow may
 /// answer still.
-#[cfg_attr(
-    not(feature = "sentinel"),
-    allow(dead_code, reason = "only Sentinels are waited for so")
-)]
+#[cfg(any(test, feature = "sentinel"))]
 pub(in crate::engine::redis) async fn noting_silence<T>(
     shaking: impl Future<Output = Result<T>>,
     until: Instant,
