@@ -85,6 +85,9 @@ fn s6_a_conversion_whose_answer_was_lost_is_written_once_more() {
         let (hold, _) = one.take("a", Mode::Upgradable);
         let read = reads.then(|| reader.take("a", Mode::Shared).0);
         for mode in modes {
+            // From here on it is connected, and what it asks is sent at once.
+            let (other, _) = one.take("b", Mode::Exclusive);
+            assert!(matches!(one.release(other.id), End::Freed));
             let (conversion, before) = (one.claim("a", *mode), changes(&server));
             let convert = || one.engine.convert(hold.id, &conversion);
             proxy.hold(Way::Down);
