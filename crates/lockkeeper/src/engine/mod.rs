@@ -380,6 +380,9 @@ pub trait Inlet: Send + Sync {
     fn take(&self, patient: bool) -> Took;
 }
 
+/// A wait that the caller's own thread does; see [`Engine::attempt_here`].
+pub type OwnWait = Box<dyn FnOnce() + Send>;
+
 /// What stores a lock.
 ///
 /// Outsiders plug theirs in with [`Locks::with_engine`](crate::Locks::with_engine), or give it URLs
@@ -438,6 +441,13 @@ pub trait Engine: Send + Sync + 'static {
 
     // Optional methods. One with an ability is called only where `Description::can` names that;
     // elsewhere it answers `Unsupported`.
+
+    /// As [`Engine::attempt`] with [`Line::Join`], for a caller whose thread waits for this claim
+    /// alone and does not give up. A wait that blocks in the kernel can be left to that thread: it
+    /// runs what is answered beside `InLine`, once, and the claim's event ends the wait as ever.
+    fn attempt_here(&self, claim: &Claim) -> (Answer<Attempt>, Option<OwnWait>) {
+        (self.attempt(claim, Line::Join), None)
+    }
 
     /// Asks for all of several claims in one message, none of which stands in line: all are granted
     /// or none ([`Ability::Together`]). Without, the keeper asks one after the other in byte order.

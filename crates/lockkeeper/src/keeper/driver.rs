@@ -170,6 +170,15 @@ impl Driver {
 
     /// Does something at a time; starts the thread.
     pub(crate) fn arm(&self, keeper: &Arc<Keeper>, at: Ticks, due: Due) -> TimerId {
+        let (id, kick) = self.note(keeper, at, due);
+        if kick {
+            self.kick();
+        }
+        id
+    }
+
+    /// The same; answers also whether the thread is to be kicked for it.
+    pub(crate) fn note(&self, keeper: &Arc<Keeper>, at: Ticks, due: Due) -> (TimerId, bool) {
         let (id, first) = {
             let mut timers = self.timers.lock().unwrap_or_else(PoisonError::into_inner);
             timers.armed += 1;
@@ -180,13 +189,9 @@ impl Driver {
         #[cfg(feature = "test-util")]
         if let Some(hosted) = &self.hosted {
             hosted.start(|| self.drive_hosted(keeper, hosted.host()));
-            self.kick.notify_one();
-            return id;
+            return (id, true);
         }
-        if self.handle(keeper).is_ok() && first {
-            self.kick.notify_one();
-        }
-        id
+        (id, self.handle(keeper).is_ok() && first)
     }
 
     /// Forgets a timer, if it was not due yet.

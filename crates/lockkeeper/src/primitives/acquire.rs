@@ -228,6 +228,12 @@ impl<G> Acquire<G> {
         self
     }
 
+    /// This thread waits for it alone, and unless it has a timeout, as long as it takes.
+    pub(crate) fn here(mut self) -> Self {
+        self.plan.request.here = self.plan.request.timeout.is_none();
+        self
+    }
+
     /// Gives up after this time, which begins with the first poll; the error then names the holder,
     /// if the engine has said by then who that is. Zero asks once. A server that cannot be reached
     /// is tried again until the time is over.
@@ -406,9 +412,11 @@ impl Acquiring {
                     );
                     return Poll::Ready(Err(error.held_by(holder.map(|h| *h))));
                 }
-                Begun::Waiting(seq) => {
+                Begun::Waiting(seq, own_wait) => {
                     self.state = State::Waiting(seq);
-                    if !entry.keeper.lend(context) {
+                    if let Some(wait) = own_wait {
+                        wait();
+                    } else if !entry.keeper.lend(context) {
                         return Poll::Pending;
                     }
                 }
@@ -468,6 +476,7 @@ impl Request {
             hold_at_most: None,
             owner: None,
             thread: None,
+            here: false,
             who: None,
             value: None,
             through: Through::Mutex,

@@ -395,7 +395,7 @@ impl<G: GuardKind> Lock<G> {
     /// # Errors
     /// As [`Acquire`], and `WouldDeadlock` when this thread holds it already without an owner.
     pub fn run(self) -> Result<Guard<G>> {
-        wait(self.0).map(Guard)
+        wait(self.0.here()).map(Guard)
     }
 }
 

@@ -9,11 +9,11 @@ use super::lockfile::{Key, LockFile};
 use super::recipe::{End as Came, Event as Yes, Recipe};
 use super::record::Stamp;
 use super::state::{Hold, Idle, Share, State, Waiting};
-use super::wait::Wait;
+use super::wait::{Wait, let_through};
 use super::{Shared, finish, semaphore, wire};
 use crate::engine::{
     Answer, Attempt, ClaimId, End, Error, ErrorKind, Event, Grant, HoldId, Kind, Line, Mode,
-    Number, Place, Standing,
+    Number, OwnWait, Place, Standing,
 };
 use crate::words::claim::Claim;
 use crate::words::error::Result;
@@ -30,6 +30,22 @@ pub(super) struct Order {
     pub(super) stamp: Stamp,
     /// For a conversion: its hold, and a descriptor of it that nobody exchanges.
     pub(super) converts: Option<(HoldId, LockFile)>,
+}
+
+/// A wait that was left to the caller's thread. One that does not come to it goes on in another.
+struct Here<W: FnOnce() + Send + 'static> {
+    shared: Arc<Shared>,
+    id: ClaimId,
+    wait: Option<W>,
+}
+
+impl<W: FnOnce() + Send + 'static> Drop for Here<W> {
+    fn drop(&mut self) {
+        if let Some(wait) = self.wait.take() {
+            // Without a thread it is off the books, and nobody waits for it.
+            let _ = self.shared.start(self.id, wait);
+        }
+    }
 }
 
 pub(super) fn grant(mode: Mode, number: u64) -> Grant {
@@ -60,10 +76,40 @@ impl State {
 impl Shared {
     /// Asks for a lock; what cannot be had at once goes on in a waiting thread.
     pub(super) fn attempt(self: &Arc<Self>, claim: &Claim, line: Line) -> Attempt {
-        self.try_now(claim, line).unwrap_or_else(Attempt::Failed)
+        let started = self.try_now(claim, line).and_then(|(attempt, wait)| {
+            wait.map_or(Ok(()), |wait| self.start(claim.id, wait)).map(|()| attempt)
+        });
+        started.unwrap_or_else(Attempt::Failed)
     }
 
-    fn try_now(self: &Arc<Self>, claim: &Claim, line: Line) -> Result<Attempt> {
+    /// The same for a thread that waits for nothing else: there the kernel wakes the caller itself.
+    pub(super) fn attempt_here(self: &Arc<Self>, claim: &Claim) -> (Attempt, Option<OwnWait>) {
+        match self.try_now(claim, Line::Join) {
+            Ok((attempt, wait)) => {
+                let own_wait = wait.map(|wait| -> OwnWait {
+                    let lent = self.wait_threads.lend();
+                    let mut here = Here { shared: self.clone(), id: claim.id, wait: Some(wait) };
+                    Box::new(move || {
+                        let _through = let_through();
+                        if let Some(wait) = here.wait.take() {
+                            wait();
+                        }
+                        drop(lent);
+                    })
+                });
+                (attempt, own_wait)
+            }
+            Err(error) => (Attempt::Failed(error), None),
+        }
+    }
+
+    /// Answers also the wait that has to go on somewhere, of what is in line.
+    fn try_now(
+        self: &Arc<Self>,
+        claim: &Claim,
+        line: Line,
+    ) -> Result<(Attempt, Option<impl FnOnce() + Send + 'static>)> {
+        let now = |attempt| Ok((attempt, None));
         let opened = self.opened()?;
         self.open_eye(opened);
         let pool;
@@ -73,7 +119,7 @@ impl Shared {
                 return Err(Error::new(ErrorKind::Closed, "these locks were closed"));
             }
             if let Some(known) = state.known(claim.id) {
-                return Ok(known.into());
+                return now(known.into());
             }
             pool = if claim.kind == Kind::Semaphore { state.pool(&claim.name) } else { None };
             state.take_idle(claim.kind, &claim.name)
@@ -105,13 +151,13 @@ impl Shared {
                 if let Some(file) = idle {
                     self.keep(Idle { key, file });
                 }
-                Ok(Attempt::Granted(grant(claim.mode, number)))
+                now(Attempt::Granted(grant(claim.mode, number)))
             }
             Some(Came::Busy) => {
                 let holder = inspect::holder(&driver.file, &key);
                 let file = driver.file;
                 self.keep(Idle { key, file });
-                Ok(Attempt::Busy(holder))
+                now(Attempt::Busy(holder))
             }
             Some(Came::Stopped | Came::Failed) => Err(driver.into_error()),
             None => {
@@ -124,7 +170,7 @@ impl Shared {
                 let (file, stamp) = (driver.file, driver.stamp);
                 let order =
                     Order { claim: claim.clone(), key, recipe, file, stamp, converts: None };
-                self.stand(order).map(|()| Attempt::InLine(place))
+                self.stand(order).map(|wait| (Attempt::InLine(place), Some(wait)))
             }
         }
     }
@@ -139,8 +185,11 @@ impl Shared {
         drop(old);
     }
 
-    /// Hands a claim to a waiting thread.
-    pub(super) fn stand(self: &Arc<Self>, order: Order) -> Result<()> {
+    /// Puts a claim in line; answers what waits there.
+    pub(super) fn stand(
+        self: &Arc<Self>,
+        order: Order,
+    ) -> Result<impl FnOnce() + Send + 'static + use<>> {
         let id = order.claim.id;
         let wait = Arc::new(Wait::new(order.file.anchor().clone()));
         {
@@ -159,7 +208,12 @@ impl Shared {
             );
         }
         let shared = self.clone();
-        self.wait_threads.run(move || shared.wait_for(order, &wait)).inspect_err(|_| {
+        Ok(move || shared.wait_for(order, &wait))
+    }
+
+    /// Hands a wait to a waiting thread.
+    pub(super) fn start(&self, id: ClaimId, wait: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.wait_threads.run(wait).inspect_err(|_| {
             self.state().waits.remove(&id);
         })
     }

@@ -99,7 +99,8 @@ impl Shared {
                     stamp,
                     converts: Some((id, keep)),
                 };
-                self.stand(order).map(|()| Attempt::InLine(place))
+                let wait = self.stand(order)?;
+                self.start(claim.id, wait).map(|()| Attempt::InLine(place))
             }
         }
     }

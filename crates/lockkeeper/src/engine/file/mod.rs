@@ -45,7 +45,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::{
     Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error,
-    ErrorKind, HoldId, LeaseId, Line, Query, Released, Renewal, Result, Standing, WatchId,
+    ErrorKind, HoldId, LeaseId, Line, OwnWait, Query, Released, Renewal, Result, Standing, WatchId,
 };
 use crate::words::guarantee::Warning;
 use crate::words::id::fork_generation;
@@ -199,6 +199,14 @@ impl Engine for File {
             return Answer::Now(self.0.attempt(claim, line));
         }
         self.sync(claim, None, move |shared, claim| shared.attempt(claim, line))
+    }
+
+    fn attempt_here(&self, claim: &Claim) -> (Answer<Attempt>, Option<OwnWait>) {
+        if self.0.durable {
+            return (self.attempt(claim, Line::Join), None);
+        }
+        let (attempt, own_wait) = self.0.attempt_here(claim);
+        (Answer::Now(attempt), own_wait)
     }
 
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {

@@ -8,6 +8,7 @@ mod files;
 mod gc;
 mod latch;
 mod mutual;
+mod own_wait;
 mod permits;
 mod processes;
 mod refusals;

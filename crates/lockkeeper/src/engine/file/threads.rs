@@ -41,6 +41,26 @@ struct State {
     leaving: Vec<oneshot::Sender<()>>,
 }
 
+impl State {
+    fn one_left(&mut self) {
+        self.threads -= 1;
+        if self.threads == 0 {
+            for left in self.leaving.drain(..) {
+                let _ = left.send(());
+            }
+        }
+    }
+}
+
+/// A thread that is not ours, for as long as it waits.
+pub(super) struct Lent(WaitThreads);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.state().one_left();
+    }
+}
+
 impl WaitThreads {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -71,6 +91,12 @@ impl WaitThreads {
         }
     }
 
+    /// A caller's thread waits itself: it counts until this is dropped.
+    pub(super) fn lend(&self) -> Lent {
+        self.state().threads += 1;
+        Lent(self.clone())
+    }
+
     fn work(&self) {
         let mut state = self.state();
         loop {
@@ -93,12 +119,7 @@ impl WaitThreads {
                 break;
             }
         }
-        state.threads -= 1;
-        if state.threads == 0 {
-            for left in state.leaving.drain(..) {
-                let _ = left.send(());
-            }
-        }
+        state.one_left();
     }
 
     /// Takes no more work, and answers when the last thread has ended; waits must be called off by

@@ -230,6 +230,38 @@ fn handler_of(signal: libc::c_int) -> Option<usize> {
     }
 }
 
+/// Lets the signal that ends a wait reach the caller's own thread, which may block it, until this
+/// is dropped.
+pub(super) fn let_through() -> LetThrough {
+    let Some(signal) = signal() else { return LetThrough(None) };
+    let was_blocked = mask(libc::SIG_UNBLOCK, signal);
+    LetThrough(was_blocked.then_some(signal))
+}
+
+/// The signal to block again.
+pub(super) struct LetThrough(Option<libc::c_int>);
+
+impl Drop for LetThrough {
+    fn drop(&mut self) {
+        if let Some(signal) = self.0 {
+            mask(libc::SIG_BLOCK, signal);
+        }
+    }
+}
+
+/// Changes whether this thread blocks a signal; answers whether it did.
+fn mask(how: libc::c_int, signal: libc::c_int) -> bool {
+    // SAFETY: both sets are initialised before anything reads them, and only this thread's mask
+    // changes.
+    unsafe {
+        let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::pthread_sigmask(how, &raw const set, &raw mut before);
+        libc::sigismember(&raw const before, signal) == 1
+    }
+}
+
 /// Prepares a thread that waits: the program's own handlers must not run on its small stack, and
 /// its interruptions must.
 pub(super) fn prepare_thread() {

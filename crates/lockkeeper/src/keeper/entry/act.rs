@@ -185,8 +185,16 @@ impl Entry {
 
     fn attempt(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, ask: &Ask) -> Option<Event> {
         let claim = self.claim(locked, ask);
-        let line = if ask.try_only { InLine::Try } else { InLine::Join };
-        let answer = self.keeper.engine.attempt(&claim, line);
+        let engine = &self.keeper.engine;
+        let waiting = locked.state.as_deref_mut().and_then(|s| s.waiting.get_mut(ask.seq));
+        let answer = match waiting {
+            Some(waiting) if waiting.here && !ask.try_only => {
+                let (answer, own_wait) = engine.attempt_here(&claim);
+                waiting.own_wait = own_wait;
+                answer
+            }
+            _ => engine.attempt(&claim, if ask.try_only { InLine::Try } else { InLine::Join }),
+        };
         self.answer(locked, now, (claim.id, claim.ttl), answer, Self::answered)
     }
 

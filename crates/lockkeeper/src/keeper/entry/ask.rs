@@ -7,6 +7,7 @@ use super::request::Request;
 use super::state::Waiting;
 use super::turns::{Guards, TurnRecord};
 use super::{Entry, Locked, Outcome, State};
+use crate::engine::OwnWait;
 use crate::keeper::cell::{NewTurn, TurnCell};
 use crate::keeper::driver::Due;
 use crate::observe::Seen;
@@ -21,7 +22,8 @@ use crate::words::token::Token;
 pub(crate) enum Begun {
     Got(Arc<TurnCell>),
     Busy(Option<Box<Holder>>),
-    Waiting(Seq),
+    /// It waits, and perhaps this thread itself has to.
+    Waiting(Seq, Option<OwnWait>),
     /// The offer lapsed, or its hold was lost, before anybody took it: begin anew.
     AskAnew,
 }
@@ -67,10 +69,14 @@ impl Entry {
             Some(outcome) => outcome,
             None => {
                 let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+                let mut own_wait = None;
                 self.note_waiting(state, seq);
                 if let Some(waiting) = state.waiting.get_mut(seq) {
                     waiting.told = true;
                     waiting.waker = Some(waker.clone());
+                    // From now on it may be asked for in another thread.
+                    waiting.here = false;
+                    own_wait = waiting.own_wait.take();
                 }
                 // Of a place that is being left nothing was told while nobody waited behind it.
                 let behind = state.line.is_leaving() && self.keeper.claims.any_silent();
@@ -78,7 +84,7 @@ impl Entry {
                 if let Some(at) = patience.into_iter().chain(behind.then_some(now)).min() {
                     self.keeper.look_at_outages(at);
                 }
-                Ok(Begun::Waiting(seq))
+                Ok(Begun::Waiting(seq, own_wait))
             }
         }
     }

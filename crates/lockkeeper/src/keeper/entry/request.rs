@@ -30,6 +30,8 @@ pub(crate) struct Request {
     pub(crate) hold_at_most: Option<Duration>,
     pub(crate) owner: Option<Owner>,
     pub(crate) thread: Option<ThreadId>,
+    /// Its thread waits for this alone, and as long as it takes.
+    pub(crate) here: bool,
     /// Who is shown as the holder, where it is not this process as it is.
     pub(crate) who: Option<Arc<Identity>>,
     pub(crate) value: Option<Arc<str>>,

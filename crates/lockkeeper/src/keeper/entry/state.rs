@@ -12,6 +12,7 @@ use super::few::Few;
 use super::release::{ReleaseStep, Told, UnderWay};
 use super::request::Request;
 use super::turns::TurnRecord;
+use crate::engine::OwnWait;
 use crate::keeper::cell::LeaseCell;
 use crate::keeper::driver::{Due, TimerId};
 use crate::protocol::line::{Line, Seq};
@@ -106,13 +107,26 @@ pub(in crate::keeper) struct Waiting {
     pub(in crate::keeper) since: Ticks,
     /// For how long the engine may be silent.
     pub(in crate::keeper) patience: Option<Duration>,
+    /// The thread that asks waits for this alone, and may do what the engine leaves to it.
+    pub(super) here: bool,
+    pub(super) own_wait: Option<OwnWait>,
 }
 
 impl Waiting {
     pub(super) fn of(request: &Request, now: Ticks) -> Self {
         let patience = request.unreachable_after;
         let (who, value) = (request.who.clone(), request.value.clone());
-        Self { who, value, waker: None, outcome: None, told: false, since: now, patience }
+        Self {
+            who,
+            value,
+            waker: None,
+            outcome: None,
+            told: false,
+            since: now,
+            patience,
+            here: request.here,
+            own_wait: None,
+        }
     }
 }
 
@@ -142,6 +156,8 @@ impl Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
+        let driver = &self.entry.keeper.driver;
+        let mut kick = false;
         if let Some(mut state) = self.state.take() {
             // A place that must still be left keeps its entry alive; everything else has a future
             // or a guard that does.
@@ -155,8 +171,8 @@ impl Drop for Locked<'_> {
                 } else {
                     Due::Entry(Arc::downgrade(self.entry))
                 };
-                let driver = &self.entry.keeper.driver;
-                let timer = driver.arm(&self.entry.keeper, at, due);
+                let timer;
+                (timer, kick) = driver.note(&self.entry.keeper, at, due);
                 if let Some(old) = state.armed.replace(Alarm { timer, keeps }) {
                     driver.disarm(old.timer);
                 }
@@ -165,6 +181,10 @@ impl Drop for Locked<'_> {
         }
         for waker in self.wakers.drain(..) {
             waker.wake();
+        }
+        // Whoever waits for the lock goes before a thread that only looks at its timers.
+        if kick {
+            driver.kick();
         }
     }
 }
