@@ -11,8 +11,9 @@ const SLICES_MAX: usize = 1_024;
 const STRIPS_MAX: usize = 400_000;
 /// How many shares of a slice are told apart, none included.
 const LEVELS: u64 = 10;
-/// Hand-offs are counted in classes that are this many to a doubling.
-const CLASSES_TO_A_DOUBLING: f64 = 8.0;
+/// Hand-offs are counted in classes that are this many to a doubling. They are whole numbers, for
+/// which no library of mathematics has to be loaded, also by a `run` that draws nothing.
+const CLASSES_TO_A_DOUBLING: u64 = 8;
 /// From 1 µs to more than a minute.
 const CLASSES: usize = 216;
 
@@ -57,6 +58,18 @@ fn at<T: Default + Clone>(all: &mut Vec<T>, slice: usize) -> Option<&mut T> {
         all.resize(slice + 1, T::default());
     }
     all.get_mut(slice)
+}
+
+/// The class of a time. Up to twice [`CLASSES_TO_A_DOUBLING`] each has one of its own.
+fn class_of(took: u64) -> usize {
+    let width = (took / CLASSES_TO_A_DOUBLING).max(1).ilog2();
+    usize::try_from(u64::from(width) * CLASSES_TO_A_DOUBLING + (took >> width)).unwrap_or(CLASSES)
+}
+
+/// The time in the middle of a class.
+fn middle_of(class: u64) -> u64 {
+    let width = (class / CLASSES_TO_A_DOUBLING).saturating_sub(1);
+    ((class - width * CLASSES_TO_A_DOUBLING) << width) + (1 << width) / 2
 }
 
 impl Density {
@@ -105,7 +118,7 @@ impl Density {
     /// A lock went from one to the next within so many microseconds.
     pub(super) fn handed(&mut self, moment: u64, took: u64) {
         let slice = self.slice(moment);
-        let class = ((took.max(1) as f64).log2() * CLASSES_TO_A_DOUBLING).round() as usize;
+        let class = class_of(took);
         let Some(classes) = at(&mut self.handed, slice) else { return };
         classes.resize(CLASSES, 0);
         if let Some(count) = classes.get_mut(class.min(CLASSES - 1)) {
@@ -121,7 +134,7 @@ impl Density {
             seen += u64::from(*count);
             seen * 2 >= all && all > 0
         });
-        (all, class.map_or(0, |class| (class as f64 / CLASSES_TO_A_DOUBLING).exp2().round() as u64))
+        (all, class.map_or(0, |class| middle_of(class as u64)))
     }
 
     /// For the page, of a run that was so long; `rows` gives the row at which each is drawn.
@@ -195,6 +208,19 @@ mod tests {
             (told["strips"]["0/0"][1].as_str(), told["strips"].as_object().unwrap().len()),
             (Some(""), 1)
         );
+    }
+
+    #[test]
+    fn a_class_of_times_is_an_eighth_of_a_doubling_and_none_is_left_out() {
+        let mut before = 0;
+        for took in 1..200_000_u64 {
+            let class = class_of(took);
+            assert!(class == before || class == before + 1, "{took}");
+            let off = middle_of(class as u64).abs_diff(took);
+            assert!(off * 16 <= took, "{took} is shown as {}", middle_of(class as u64));
+            before = class;
+        }
+        assert!(class_of(90_000_000) < CLASSES, "a minute and a half");
     }
 
     #[test]
