@@ -17,7 +17,7 @@ use crate::protocol::lease::{Change, Drift, Leases, Question, Terms, deadline};
 use crate::protocol::line::Shape;
 use crate::sync::MutexGuard;
 use crate::words::clock::Ticks;
-use crate::words::id::{ById, ClaimId, HoldId, LeaseId};
+use crate::words::id::{ById, ClaimId, HoldId, LeaseId, shrink};
 use crate::words::lost::Lost;
 
 /// How many leases go in one message.
@@ -190,6 +190,7 @@ impl Keeper {
             kept.holds.remove(hold);
             if kept.holds.as_slice().is_empty() {
                 book.kept.remove(&lease);
+                shrink(&mut book.kept);
             }
         }
     }

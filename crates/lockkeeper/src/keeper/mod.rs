@@ -29,7 +29,7 @@ use crate::words::claim::Identity;
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantee::{Can, Expiry};
-use crate::words::id::{ClaimId, fork_generation};
+use crate::words::id::{ClaimId, fork_generation, shrink};
 use crate::words::name::{Kind, Name};
 use cell::TurnCell;
 use driver::Driver;
@@ -272,6 +272,7 @@ impl Keeper {
         let key = (kind, name.clone());
         if entries.get(&key).is_some_and(|e| e.strong_count() == 0) {
             entries.remove(&key);
+            shrink(&mut entries);
         }
     }
 

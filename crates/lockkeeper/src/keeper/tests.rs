@@ -379,7 +379,9 @@ async fn r5_nothing_is_kept_of_a_way_back_from_writing_that_its_guard_does_not_w
     answer.send(granted()).unwrap();
     until("the claim is forgotten", || crate::test_util::residue(&locks).claims == 0).await;
     let entries = locks.keeper.all_entries();
-    assert!(entries.len() == 1 && entries[0].state.lock().unwrap().converting.is_empty());
+    assert!(
+        entries.len() == 1 && entries[0].state.lock().unwrap().converting.iter().next().is_none()
+    );
     assert_eq!(of(&stub.released).len(), 1, "once");
 }
 

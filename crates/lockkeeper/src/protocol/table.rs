@@ -4,7 +4,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use crate::words::id::ById;
+use crate::words::id::{ById, shrink};
 
 /// See the module. Nothing may depend on the order in which it is iterated.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,7 +30,9 @@ impl<K: Copy + Ord + Hash, T> Table<K, T> {
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<T> {
-        self.0.remove(key)
+        let removed = self.0.remove(key);
+        shrink(&mut self.0);
+        removed
     }
 
     /// The keys of what this picks, in no order.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -132,6 +132,14 @@ impl Hasher for IdHasher {
 
 /// A map whose keys are ids or numbers of our own.
 pub(crate) type ById<K, T> = HashMap<K, T, BuildHasherDefault<IdHasher>>;
+
+/// Gives back the room of a map from which almost everything was removed: it was made for 100 000.
+pub(crate) fn shrink<K: Eq + Hash, T, S: BuildHasher>(map: &mut HashMap<K, T, S>) {
+    const SMALL: usize = 1024;
+    if map.capacity() > SMALL && map.len() < map.capacity() / 8 {
+        map.shrink_to(2 * map.len());
+    }
+}
 
 /// How often this process was forked from the one that loaded the program: 0 in the original, one
 /// more in each child.

@@ -156,11 +156,11 @@ impl Entry {
         let Some(state) = locked.state.as_deref_mut() else { return };
         // While it is known for how long the engine has said nothing about it.
         let outcome = outcome.map_err(|why| self.refusal(state, why, seq));
-        let Some(converting) = state.converting.get_mut(&seq) else { return };
+        let Some(converting) = state.converting.get_mut(seq) else { return };
         converting.outcome = Some(outcome);
         let waker = converting.waker.take();
         if converting.forgotten {
-            state.converting.remove(&seq);
+            state.converting.remove(seq);
         }
         locked.wake(waker);
     }

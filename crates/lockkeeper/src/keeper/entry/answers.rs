@@ -197,7 +197,7 @@ impl Entry {
         if why != Refusal::Unheard {
             return None;
         }
-        let converts = || state.converting.get(&seq).map(|converting| converting.since);
+        let converts = || state.converting.get(seq).map(|converting| converting.since);
         let since = state.waiting.get(seq).map(|waiting| waiting.since).or_else(converts)?;
         let asked = state.asked.max(state.answered);
         let time = self.keeper.clock.now().since(since.max(asked));

@@ -59,7 +59,7 @@ impl Entry {
             give_up,
             patient: request.is_patient(),
         };
-        state.waiting.insert(seq, Waiting::of(request, now));
+        state.waiting.insert(seq, Box::new(Waiting::of(request, now)));
         self.keeper.observe(
             self,
             Seen::Asked { claim: seq, place, mode: request.mode, trying: request.try_only },
@@ -232,7 +232,7 @@ impl Entry {
             give_up: None,
             patient: false,
         };
-        state.waiting.insert(seq, Waiting::of(request, now));
+        state.waiting.insert(seq, Box::new(Waiting::of(request, now)));
         let claim = self.claim(&locked, &ask);
         self.step(&mut locked, now, Event::Ask(ask));
         Some((seq, claim))

@@ -130,9 +130,8 @@ impl Entry {
         holder: Option<&Holder>,
     ) -> Option<Event> {
         let state = locked.state.as_deref_mut()?;
-        let mut converting = state.converting.iter();
-        let (&seq, _) =
-            converting.find(|(_, c)| c.asks_once == Some(claim) && c.outcome.is_none())?;
+        let once = |c: &Converting| c.asks_once == Some(claim) && c.outcome.is_none();
+        let seq = state.converting.iter().find_map(|(seq, c)| once(c).then_some(seq))?;
         if holder.is_some() {
             state.last_holder = holder.cloned().map(Box::new);
         }
@@ -194,7 +193,7 @@ impl Entry {
         waker: &Waker,
     ) -> Poll<()> {
         let mut locked = self.lock();
-        match locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(&cell.seq)) {
+        match locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(cell.seq)) {
             Some(converting) if converting.forgotten => {
                 converting.waker = Some(waker.clone());
                 Poll::Pending
@@ -222,7 +221,7 @@ impl Entry {
         let Some(state) = locked.state.as_deref_mut() else {
             return Poll::Ready(Err(self.closed()));
         };
-        let Some(converting) = state.converting.get_mut(&cell.seq) else {
+        let Some(converting) = state.converting.get_mut(cell.seq) else {
             return Poll::Ready(Err(
                 self.error(ErrorKind::Lost, "the hold to be converted no longer exists")
             ));
@@ -231,7 +230,7 @@ impl Entry {
             converting.waker = Some(waker.clone());
             return Poll::Pending;
         };
-        state.converting.remove(&cell.seq);
+        state.converting.remove(cell.seq);
         Poll::Ready(outcome)
     }
 
@@ -240,7 +239,7 @@ impl Entry {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return };
-        let Some(left) = state.converting.remove(&cell.seq) else { return };
+        let Some(left) = state.converting.remove(cell.seq) else { return };
         let goes_on =
             state.turns.get(cell.seq).is_some_and(|record| !record.guards.without(from).is_empty());
         match left.outcome {
@@ -271,7 +270,7 @@ impl Entry {
         let under_way = locked
             .state
             .as_deref()
-            .and_then(|s| s.converting.get(&cell.seq))
+            .and_then(|s| s.converting.get(cell.seq))
             .filter(|c| c.outcome.is_none());
         let Some(forgotten) = under_way.map(|c| c.forgotten) else { return };
         if !forgotten {

@@ -56,6 +56,10 @@ impl<K: Copy + Eq + Hash, T> Few<K, T> {
         }
     }
 
+    pub(in crate::keeper) fn is_empty(&self) -> bool {
+        self.one.is_none() && self.more.as_ref().is_none_or(|more| more.is_empty())
+    }
+
     pub(in crate::keeper) fn keys(&self) -> impl Iterator<Item = K> {
         self.one
             .iter()
@@ -75,6 +79,39 @@ impl<K: Copy + Eq + Hash, T> Few<K, T> {
             .iter_mut()
             .map(|(_, value)| value)
             .chain(self.more.iter_mut().flat_map(|more| more.values_mut()))
+    }
+}
+
+/// Values by number of what is seldom there: until then it is a pointer.
+pub(in crate::keeper) struct Seldom<K, T>(Option<Box<ById<K, T>>>);
+
+impl<K, T> Default for Seldom<K, T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<K: Copy + Eq + Hash, T> Seldom<K, T> {
+    pub(in crate::keeper) fn insert(&mut self, number: K, value: T) {
+        self.0.get_or_insert_default().insert(number, value);
+    }
+
+    pub(in crate::keeper) fn get(&self, number: K) -> Option<&T> {
+        self.0.as_ref()?.get(&number)
+    }
+
+    pub(in crate::keeper) fn get_mut(&mut self, number: K) -> Option<&mut T> {
+        self.0.as_mut()?.get_mut(&number)
+    }
+
+    pub(in crate::keeper) fn remove(&mut self, number: K) -> Option<T> {
+        let removed = self.0.as_mut()?.remove(&number);
+        self.0.take_if(|all| all.is_empty());
+        removed
+    }
+
+    pub(in crate::keeper) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
+        self.0.iter().flat_map(|all| all.iter().map(|(number, value)| (*number, value)))
     }
 }
 

@@ -46,7 +46,7 @@ impl Entry {
 
     pub(in crate::keeper) fn lock(self: &Arc<Self>) -> Locked<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked { entry: self, state: Some(state), wakers: Vec::new() }
+        Locked { entry: self, state: Some(state), wakers: Vec::new(), released: None }
     }
 
     /// A timer of the line is due.
@@ -119,7 +119,7 @@ impl Entry {
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Vec::new() };
         let mut open = Vec::new();
-        let under_way: Vec<HoldId> = state.releasing.keys().collect();
+        let under_way: Vec<HoldId> = state.releasing().collect();
         for hold in state.line.holds().into_iter().chain(under_way) {
             open.push((hold, state.hear_of_release(hold)));
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::few::Few;
 use super::{Entry, Locked, State};
 use crate::engine::{Answer, Attempt, End, Released};
 use crate::keeper::cell::TurnCell;
@@ -36,6 +37,14 @@ pub(in crate::keeper) struct UnderWay {
     pub(in crate::keeper) echoed: bool,
 }
 
+/// Releases whose end is not known yet.
+#[derive(Default)]
+pub(in crate::keeper) struct Ends {
+    /// Who waits to hear how a release ended.
+    tell: Few<HoldId, oneshot::Sender<Told>>,
+    pub(in crate::keeper) under_way: Few<HoldId, UnderWay>,
+}
+
 /// What became of a release in the step that made it.
 pub(in crate::keeper) enum ReleaseStep {
     Ended(Told),
@@ -60,17 +69,42 @@ impl State {
     /// came second would find nothing, and call the hold somebody else's. Answers whether a release
     /// is under way.
     pub(in crate::keeper) fn defer_until_released(&mut self, hold: HoldId) -> bool {
-        self.releasing.get_mut(hold).map(|under_way| under_way.echoed = true).is_some()
+        let ends = self.ends.as_mut();
+        let under_way = ends.and_then(|ends| ends.under_way.get_mut(hold));
+        under_way.map(|under_way| under_way.echoed = true).is_some()
     }
 
     /// How to hear of the end of a hold's release, under way or still to come.
     pub(in crate::keeper) fn hear_of_release(&mut self, hold: HoldId) -> oneshot::Receiver<Told> {
         let (sender, receiver) = oneshot::channel();
-        match self.releasing.get_mut(hold) {
+        let under_way = &mut self.ends.get_or_insert_default().under_way;
+        match under_way.get_mut(hold) {
             Some(under_way) => under_way.tell = Some(sender),
-            None => _ = self.releasing.insert(hold, UnderWay { tell: Some(sender), echoed: false }),
+            None => _ = under_way.insert(hold, UnderWay { tell: Some(sender), echoed: false }),
         }
         receiver
+    }
+
+    /// The holds whose release is under way.
+    pub(super) fn releasing(&self) -> impl Iterator<Item = HoldId> {
+        self.ends.iter().flat_map(|ends| ends.under_way.keys())
+    }
+
+    /// Who is to be told how the release of a hold ended.
+    fn take_tell(&mut self, hold: HoldId) -> Option<oneshot::Sender<Told>> {
+        let tell = self.ends.as_mut()?.tell.remove(hold);
+        self.forget_ends();
+        tell
+    }
+
+    fn take_under_way(&mut self, hold: HoldId) -> Option<UnderWay> {
+        let under_way = self.ends.as_mut()?.under_way.remove(hold);
+        self.forget_ends();
+        under_way
+    }
+
+    fn forget_ends(&mut self) {
+        self.ends.take_if(|ends| ends.tell.is_empty() && ends.under_way.is_empty());
     }
 }
 
@@ -101,7 +135,7 @@ impl Entry {
             self.keeper.driver.disarm(timer);
         }
         // Its way back from writing ends with the hold, whatever the engine answers.
-        state.converting.remove(&cell.seq);
+        state.converting.remove(cell.seq);
         let was_lost = cell.lost();
         let stepped = self.keeper.clock.stepped();
         let fresh =
@@ -110,10 +144,9 @@ impl Entry {
         // Of a hold that was lost before, somebody else waits for the release: whoever closes.
         if tell && was_lost.is_none() {
             let (sender, receiver) = oneshot::channel();
-            state.tell.insert(cell.hold, sender);
+            state.ends.get_or_insert_default().tell.insert(cell.hold, sender);
             soon = Some(receiver);
         }
-        state.released = None;
         match was_lost {
             Some(_) => self.keeper.lost(cell),
             None => self.keeper.releasing(cell),
@@ -124,18 +157,18 @@ impl Entry {
             cell.lose(Lost::Released);
         }
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
-        let ended = state.released.take();
+        let ended = locked.released.take();
         if let Some(why) = was_lost {
             return Over::Lost(why);
         }
         match (ended, soon) {
             (Some(ReleaseStep::Ended(end)), _) => {
-                state.tell.remove(cell.hold);
+                state.take_tell(cell.hold);
                 Over::Ended(end)
             }
             (Some(ReleaseStep::Later), Some(receiver)) => Over::Soon(receiver),
             _ => {
-                state.tell.remove(cell.hold);
+                state.take_tell(cell.hold);
                 Over::Passed
             }
         }
@@ -191,14 +224,14 @@ impl Entry {
                 let told = Told { end: first_end(&released), over };
                 self.note_end(hold, &told);
                 let tell = [
-                    state.tell.remove(hold),
-                    state.releasing.remove(hold).and_then(|under_way| under_way.tell),
+                    state.take_tell(hold),
+                    state.take_under_way(hold).and_then(|under_way| under_way.tell),
                 ];
                 for tell in tell.into_iter().flatten() {
                     // Nobody listens any more: then nobody needs the answer.
                     let _ = tell.send(told.clone());
                 }
-                state.released = Some(ReleaseStep::Ended(told));
+                locked.released = Some(ReleaseStep::Ended(told));
                 let claim = claim?;
                 let attempt = released.again.unwrap_or_else(|| not_asked(&claim));
                 if matches!(attempt, Attempt::InLine(_)) {
@@ -207,9 +240,10 @@ impl Entry {
                 Some(self.understand(locked, claim.id, now, attempt))
             }
             Answer::Later(answer) => {
-                state.released = Some(ReleaseStep::Later);
-                if !state.releasing.contains(hold) {
-                    state.releasing.insert(hold, UnderWay::default());
+                locked.released = Some(ReleaseStep::Later);
+                let under_way = &mut state.ends.get_or_insert_default().under_way;
+                if !under_way.contains(hold) {
+                    under_way.insert(hold, UnderWay::default());
                 }
                 if let Some(claim) = &claim {
                     self.keeper.await_event(claim.id, self, claim.ttl);
@@ -253,7 +287,7 @@ impl Entry {
             self.note_end(hold, &told);
         }
         // Nobody listens any more: then nobody needs the answer.
-        if let Some(tell) = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(hold)) {
+        if let Some(tell) = self.lock().state.as_deref_mut().and_then(|s| s.take_tell(hold)) {
             let _ = tell.send(told.clone());
         }
         while !self.release_is_over(hold, &told) {
@@ -266,13 +300,12 @@ impl Entry {
     /// came behind it meanwhile, which is to be given back first.
     fn release_is_over(self: &Arc<Self>, hold: HoldId, told: &Told) -> bool {
         let mut locked = self.lock();
-        let Some(releasing) = locked.state.as_deref_mut().map(|state| &mut state.releasing) else {
-            return true;
-        };
-        if releasing.get_mut(hold).is_some_and(|under_way| std::mem::take(&mut under_way.echoed)) {
+        let Some(state) = locked.state.as_deref_mut() else { return true };
+        let under_way = state.ends.as_mut().and_then(|ends| ends.under_way.get_mut(hold));
+        if under_way.is_some_and(|under_way| std::mem::take(&mut under_way.echoed)) {
             return false;
         }
-        let tell = releasing.remove(hold).and_then(|under_way| under_way.tell);
+        let tell = state.take_under_way(hold).and_then(|under_way| under_way.tell);
         drop(locked);
         if let Some(tell) = tell {
             let _ = tell.send(told.clone());
@@ -308,7 +341,7 @@ impl Entry {
 
     /// The caller hears of an unknown release at once; the keeper goes on trying behind it.
     fn tell_unknown_early(self: &Arc<Self>, hold: HoldId, end: &End) {
-        let tell = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(hold));
+        let tell = self.lock().state.as_deref_mut().and_then(|s| s.take_tell(hold));
         if let Some(tell) = tell {
             let _ = tell.send(Told { end: end.clone(), over: false });
         }
@@ -378,11 +411,10 @@ impl Entry {
     /// The keeper's thread is gone: nobody will hear how a release ended.
     pub(crate) fn drop_listeners(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (tell, releasing) =
-            (std::mem::take(&mut state.tell), std::mem::take(&mut state.releasing));
+        let ends = state.ends.take();
         drop(state);
         // Each of them wakes somebody.
-        drop((tell, releasing));
+        drop(ends);
     }
 }
 

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use super::Entry;
 use super::convert::Converting;
-use super::few::Few;
-use super::release::{ReleaseStep, Told, UnderWay};
+use super::few::{Few, Seldom};
+use super::release::{Ends, ReleaseStep};
 use super::request::Request;
 use super::turns::TurnRecord;
 use crate::engine::OwnWait;
@@ -20,19 +18,17 @@ use crate::sync::MutexGuard;
 use crate::words::claim::{Holder, Identity};
 use crate::words::clock::Ticks;
 use crate::words::error::Error;
-use crate::words::id::{ById, HoldId};
+use crate::words::id::HoldId;
 use crate::words::token::Token;
 
 pub(in crate::keeper) struct State {
     pub(in crate::keeper) line: Line,
-    pub(in crate::keeper) waiting: Few<Seq, Waiting>,
+    pub(in crate::keeper) waiting: Few<Seq, Box<Waiting>>,
     pub(in crate::keeper) turns: Few<Seq, TurnRecord>,
-    pub(in crate::keeper) converting: ById<Seq, Converting>,
+    pub(in crate::keeper) converting: Seldom<Seq, Converting>,
     /// Leases of the holds that have one.
     pub(in crate::keeper) leases: Few<HoldId, Arc<LeaseCell>>,
-    /// Who waits to hear how a release ended.
-    pub(in crate::keeper) tell: Few<HoldId, oneshot::Sender<Told>>,
-    pub(in crate::keeper) releasing: Few<HoldId, UnderWay>,
+    pub(in crate::keeper) ends: Option<Box<Ends>>,
     /// What the engine said last about who holds it.
     pub(in crate::keeper) last_holder: Option<Box<Holder>>,
     pub(in crate::keeper) last_ahead: Option<u32>,
@@ -43,8 +39,6 @@ pub(in crate::keeper) struct State {
     /// When the engine was asked something last for those who wait: a claim, a conversion, or that
     /// it lets one go before them.
     pub(in crate::keeper) asked: Ticks,
-    /// What became of the release that this very step made.
-    pub(in crate::keeper) released: Option<ReleaseStep>,
     armed: Option<Alarm>,
 }
 
@@ -62,16 +56,14 @@ impl State {
             line,
             waiting: Few::default(),
             turns: Few::default(),
-            converting: ById::default(),
+            converting: Seldom::default(),
             leases: Few::default(),
-            tell: Few::default(),
-            releasing: Few::default(),
+            ends: None,
             last_holder: None,
             last_ahead: None,
             last_error: None,
             answered: Ticks(0),
             asked: Ticks(0),
-            released: None,
             armed: None,
         }
     }
@@ -146,6 +138,8 @@ pub(in crate::keeper) struct Locked<'a> {
     pub(super) entry: &'a Arc<Entry>,
     pub(in crate::keeper) state: Option<MutexGuard<'a, State>>,
     pub(in crate::keeper) wakers: Vec<Waker>,
+    /// What became of the release that a step made.
+    pub(super) released: Option<ReleaseStep>,
 }
 
 impl Locked<'_> {

@@ -141,7 +141,7 @@ impl Entry {
             // What is on its way down is not exclusive any more, whatever the engine has said so
             // far.
             let goes_down =
-                state.converting.get(&record.cell.seq).is_some_and(|c| c.to != Mode::Exclusive);
+                state.converting.get(record.cell.seq).is_some_and(|c| c.to != Mode::Exclusive);
             if !record.cell.mode_is(Mode::Exclusive) || goes_down {
                 return Err(deadlock(
                     "this owner holds it shared and would wait for itself; \

@@ -214,7 +214,8 @@ async fn answered_once_more(once_more: Attempt) {
             .lock()
             .state
             .as_deref_mut()
-            .is_some_and(|state| state.releasing.values().any(|under_way| under_way.echoed))
+            .and_then(|state| state.ends.as_ref())
+            .is_some_and(|ends| ends.under_way.values().any(|under_way| under_way.echoed))
     };
     until("the re-check is understood", echoed).await;
     assert_eq!((of(&stub.releasing).len(), of(&stub.withdrawn).len()), (1, 0), "one at a time");

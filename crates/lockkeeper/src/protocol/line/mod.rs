@@ -37,7 +37,7 @@ pub struct Line {
     hand_off: bool,
     next_seq: Seq,
     queue: Queue,
-    standing: Option<Standing>,
+    standing: Option<Box<Standing>>,
     holds: Vec<Hold>,
     /// An empty list that a hold has left for the next.
     spare: Vec<Turn>,

@@ -76,7 +76,7 @@ impl Standing {
 
 impl Line {
     pub(super) fn stand(&mut self, ask: Ask, send: bool, out: &mut Vec<Action>) {
-        self.standing = Some(Standing {
+        self.standing = Some(Box::new(Standing {
             serves: Some(ask.seq),
             give_up: ask.give_up.filter(|_| !ask.try_only),
             phase: Phase::Asking,
@@ -89,7 +89,7 @@ impl Line {
             stood: false,
             ask_at: AskAt::default(),
             ask: ask.clone(),
-        });
+        }));
         self.check_by(ask.give_up.filter(|_| !ask.try_only));
         if send {
             out.push(Action::Attempt(ask));
