@@ -375,6 +375,15 @@ pub trait Inlet: Send + Sync {
     /// The thread that watched does not any more.
     fn unwatch(&self);
 
+    /// Whether requests gather that nobody has promised to write. The caller does: it calls
+    /// [`Inlet::flush`] once others that were answered have asked, too.
+    fn promise(&self) -> bool {
+        false
+    }
+
+    /// Writes what gathers.
+    fn flush(&self) {}
+
     /// Reads what is there, without waiting for more, and deals it out. Never call it with the lock
     /// of an entry held. `patient`: waits while somebody else is reading.
     fn take(&self, patient: bool) -> Took;
@@ -423,6 +432,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Gives holds back; `again` stands in line in the same message. Releasing twice frees only the
     /// hold's own grant.
     fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released>;
+
+    /// The same for a caller that waits for the answer: it may leave together with what others ask.
+    fn release_awaited(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
+        self.release(holds, again)
+    }
 
     /// Tells who holds and who waits, and values. A record that cannot be read is told as
     /// [`Entry::unreadable`], and never as a name that is free; it keeps no other name from being

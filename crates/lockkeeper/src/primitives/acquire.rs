@@ -325,6 +325,8 @@ pub(crate) struct Acquiring {
     asks_once: bool,
     span: tracing::Span,
     began: Option<Ticks>,
+    /// It comes back to write what gathers.
+    flushes: bool,
 }
 
 #[derive(Debug)]
@@ -343,6 +345,7 @@ impl Acquiring {
             asks_once: false,
             span: tracing::Span::none(),
             began: None,
+            flushes: false,
         }
     }
 
@@ -383,7 +386,7 @@ impl Acquiring {
                 State::Waiting(seq) => {
                     match entry.poll_turn(seq, &self.plan.request, context.waker()) {
                         // Something was read in this thread: perhaps the answer.
-                        Poll::Pending if entry.keeper.lend(context) => continue,
+                        Poll::Pending if entry.keeper.lend(context, &mut self.flushes) => continue,
                         Poll::Pending => return Poll::Pending,
                         Poll::Ready(begun) => begun,
                     }
@@ -416,7 +419,7 @@ impl Acquiring {
                     self.state = State::Waiting(seq);
                     if let Some(wait) = own_wait {
                         wait();
-                    } else if !entry.keeper.lend(context) {
+                    } else if !entry.keeper.lend(context, &mut self.flushes) {
                         return Poll::Pending;
                     }
                 }

@@ -1,11 +1,15 @@
 //! What a caller keeps during its turn.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot::Receiver;
+
 use crate::engine::{End, Standing};
+use crate::keeper::Keeper;
 use crate::keeper::cell::TurnCell;
 use crate::keeper::entry::Over;
 use crate::keeper::entry::release::Told;
@@ -22,7 +26,8 @@ use crate::words::token::Token;
 /// When the drop returns, the release is with the kernel, where the socket has room (over TLS,
 /// unless the driver uses the connection at that moment). The keeper's thread writes what the
 /// socket did not take, and on PostgreSQL every release. The end of the process, by `exit` or by a
-/// return from `main`, waits for that, and for answers to what was sent before, up to 100 ms.
+/// return from `main`, waits for that, and for answers to what was sent before, up to 100 ms; also
+/// for the answer to a [`release`](Guard::release) that was awaited, and then perhaps no more.
 /// Nothing waits at `_exit`, abort, a signal or exec, and in a forked child the drop does nothing.
 /// None of this says that the release has arrived: only [`release`](Guard::release)`().await`
 /// knows. One that got lost leaves the lock to its lease.
@@ -197,9 +202,9 @@ impl Guard {
             Over::Lost(why) => Released::AlreadyLost(why),
             Over::Passed => Released::Clean,
             Over::Ended(told) => released(told),
-            Over::Soon(answer) => match answer.await {
-                Ok(told) => released(told),
-                Err(_) => Released::Unknown(self.cell().entry.closed()),
+            Over::Soon(answer) => match answered(self.cell().entry.keeper.clone(), answer).await {
+                Some(told) => released(told),
+                None => Released::Unknown(self.cell().entry.closed()),
             },
         }
     }
@@ -214,6 +219,21 @@ impl Guard {
         let _entered = span.enter();
         cell.entry.turn_over(cell, self.mode, tell)
     }
+}
+
+/// Waits for the answer to a release, and reads it in this thread where it comes there first.
+async fn answered(keeper: Arc<Keeper>, mut answer: Receiver<Told>) -> Option<Told> {
+    let mut flushes = false;
+    poll_fn(|context| {
+        loop {
+            let polled = Pin::new(&mut answer).poll(context);
+            if polled.is_ready() || !keeper.lend(context, &mut flushes) {
+                return polled;
+            }
+        }
+    })
+    .await
+    .ok()
 }
 
 /// What an engine's answer means.

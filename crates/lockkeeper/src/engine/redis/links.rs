@@ -16,6 +16,7 @@ use super::resp::{Command, Value};
 use super::script::Call;
 use super::together::all_that_come;
 use super::wire::{Answered, Link, Started, Tracking};
+use crate::engine::at_exit::AtRisk;
 use crate::engine::parting::{Parting, Partings};
 use crate::engine::{Context, End, Event, WatchId};
 use crate::words::error::{Error, Result};
@@ -338,34 +339,36 @@ impl Links {
         }
     }
 
-    /// Sends releases or withdrawals: what the socket takes is with the kernel when this returns.
-    /// Says over which of the two they went.
-    pub(super) fn start_releases(&self, calls: &[&Call]) -> (&Lane, Started) {
+    /// Sends releases or withdrawals: what the socket takes is with the kernel when this returns,
+    /// but where the caller waits for the answer. Says over which of the two they went.
+    pub(super) fn start_releases(&self, calls: &[&Call], awaited: bool) -> (&Lane, Started) {
         let prompt = self.prompt();
-        let started = prompt.start_releases(calls);
+        let started = prompt.start_releases(calls, awaited);
         if self.options.wait.is_some() && !started.is_on_its_way() {
             // The second connection is not there yet. On the first one they are behind a WAIT, and
             // need none of their own.
-            return (&self.main, self.main.start_releases(calls));
+            return (&self.main, self.main.start_releases(calls, awaited));
         }
         (prompt, started)
     }
 
     /// Sends a withdrawal or a release.
-    pub(super) fn part(&self, call: Call) -> Leave {
-        let (lane, started) = self.start_releases(&[&call]);
-        self.leave(call, lane, started)
+    pub(super) fn part(&self, call: Call, awaited: bool) -> Leave {
+        let (lane, started) = self.start_releases(&[&call], awaited);
+        self.leave(call, lane, started, awaited)
     }
 
     /// A withdrawal or a release that was sent just now, by [`Links::start_releases`].
-    pub(super) fn leave(&self, call: Call, lane: &Lane, started: Started) -> Leave {
+    pub(super) fn leave(&self, call: Call, lane: &Lane, started: Started, awaited: bool) -> Leave {
         let leaving = self.parting(call.keys.first().unwrap_or_default());
-        Leave { call, lane: lane.clone(), started, leaving }
+        // It may not be with the kernel yet.
+        let at_risk = awaited.then(AtRisk::begin);
+        Leave { call, lane: lane.clone(), started, leaving, at_risk }
     }
 
     /// Follows a withdrawal or a release to its end.
     pub(super) async fn ended(&self, leave: Leave) -> (End, Option<Answered>) {
-        let Leave { call, lane, started, leaving: _leaving } = leave;
+        let Leave { call, lane, started, leaving: _leaving, at_risk: _at_risk } = leave;
         match self.run(&lane, started, &call, self.options.connect_timeout).await {
             Ok(answered) => {
                 let word = answered.value.items().first().and_then(Value::text);
@@ -413,6 +416,8 @@ pub(super) struct Leave {
     lane: Lane,
     started: Started,
     leaving: Leaving,
+    /// The end of the process waits for it.
+    at_risk: Option<AtRisk>,
 }
 
 /// Something is being left or given back.

@@ -141,7 +141,12 @@ pub(super) trait Releases: Send + Sync + Sized + 'static {
     /// `None`: there is nothing of it.
     fn leave(self: &Arc<Self>, id: ClaimId) -> Option<Leave>;
 
-    fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released>;
+    fn release(
+        self: &Arc<Self>,
+        holds: &[HoldId],
+        again: Option<&Claim>,
+        awaited: bool,
+    ) -> Answer<Released>;
 
     /// It is over, and the server knows.
     fn forget(self: &Arc<Self>, id: ClaimId);
@@ -197,6 +202,18 @@ impl<O: Opened> Server<O> {
             Ok(opened) => ask(opened),
             Err(error) => Answer::Now(closed(error)),
         }
+    }
+
+    fn give_back(
+        &self,
+        holds: &[HoldId],
+        again: Option<&Claim>,
+        awaited: bool,
+    ) -> Answer<Released> {
+        self.answer(
+            |opened| opened.release(holds, again, awaited),
+            |_| Released { ends: holds.iter().map(|_| End::NotOurs).collect(), again: None },
+        )
     }
 }
 
@@ -283,10 +300,11 @@ impl<O: Opened> Engine for Server<O> {
     }
 
     fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
-        self.answer(
-            |opened| opened.release(holds, again),
-            |_| Released { ends: holds.iter().map(|_| End::NotOurs).collect(), again: None },
-        )
+        self.give_back(holds, again, false)
+    }
+
+    fn release_awaited(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
+        self.give_back(holds, again, true)
     }
 
     fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>> {

@@ -114,7 +114,7 @@ impl Quorum {
         };
         let gives = verb.gives();
         let started = match gives {
-            true => member.link.start_releases(std::iter::once(&call)),
+            true => member.link.start_releases(std::iter::once(&call), false),
             false => member.link.start(&[call.by_name()]),
         };
         let (quorum, id) = (self.clone(), entry.claim.id);

@@ -33,7 +33,7 @@ pub(in crate::keeper) struct Watched {
 impl Keeper {
     /// Reads in this thread what has come for whoever it is, or watches the socket until something
     /// comes; answers whether something was read. The caller holds no lock of an entry.
-    pub(crate) fn lend(self: &Arc<Self>, context: &mut Context<'_>) -> bool {
+    pub(crate) fn lend(self: &Arc<Self>, context: &mut Context<'_>, flushes: &mut bool) -> bool {
         if !self.facts.early {
             return false;
         }
@@ -43,10 +43,21 @@ impl Keeper {
         }
         let Some(inlet) = self.engine.inlet() else { return false };
         if thread {
-            run_inline(|| park::read_or_watch(inlet)).unwrap_or(false)
-        } else {
-            self.lend_task(context, &*inlet)
+            inlet.flush();
+            return run_inline(|| park::read_or_watch(inlet)).unwrap_or(false);
         }
+        if std::mem::take(flushes) {
+            inlet.flush();
+        }
+        if self.lend_task(context, &*inlet) {
+            return true;
+        }
+        // Behind all that were answered together and are still to run.
+        if inlet.promise() {
+            *flushes = true;
+            context.waker().wake_by_ref();
+        }
+        false
     }
 
     fn lend_task(&self, context: &mut Context<'_>, inlet: &dyn Inlet) -> bool {

@@ -219,7 +219,12 @@ impl Entry {
             return None;
         }
         self.keeper.observe(self, Seen::GivingBack { hold, again: false });
-        match self.keeper.engine.release(&[hold], claim.as_ref()) {
+        let engine = &self.keeper.engine;
+        let answer = match state.tell.contains(hold) {
+            true => engine.release_awaited(&[hold], claim.as_ref()),
+            false => engine.release(&[hold], claim.as_ref()),
+        };
+        match answer {
             Answer::Now(released) => {
                 let told = Told { end: first_end(&released), over };
                 self.note_end(hold, &told);

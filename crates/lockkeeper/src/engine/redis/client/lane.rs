@@ -72,12 +72,13 @@ impl Lane {
         }
     }
 
-    /// The same for releases: what sockets take is with the kernel when this returns.
-    pub(in crate::engine) fn start_releases(&self, calls: &[&Call]) -> Started {
+    /// The same for releases: what sockets take is with the kernel when this returns, but where the
+    /// caller waits for the answer.
+    pub(in crate::engine) fn start_releases(&self, calls: &[&Call], awaited: bool) -> Started {
         match self {
-            Self::One(link) => link.start_releases(calls.iter().copied()),
+            Self::One(link) => link.start_releases(calls.iter().copied(), awaited),
             #[cfg(feature = "cluster")]
-            Self::Many(nodes) => nodes.start_releases(calls),
+            Self::Many(nodes) => nodes.start_releases(calls, awaited),
         }
     }
 

@@ -187,7 +187,7 @@ impl Nodes {
     }
 
     /// Sends releases, as one message to each node.
-    pub(super) fn start_releases(&self, calls: &[&Call]) -> Started {
+    pub(super) fn start_releases(&self, calls: &[&Call], awaited: bool) -> Started {
         if self.born != fork_generation() {
             return Started::forked();
         }
@@ -203,7 +203,7 @@ impl Nodes {
         let mut all = Started::none(self.context.clock.now(), calls.len());
         for (node, (places, calls)) in messages {
             if let Some(link) = self.link(node) {
-                all.take_over(&places, link.start_releases(calls.into_iter()), node);
+                all.take_over(&places, link.start_releases(calls.into_iter(), awaited), node);
             }
         }
         all

@@ -76,26 +76,18 @@ impl Releases for Foreign {
     }
 
     fn leave(self: &Arc<Self>, id: ClaimId) -> Option<Leave> {
-        let mut state = self.state();
-        let entry = state.claims.get_mut(&id)?;
-        // What it was told last is that it has to wait; a request that is not answered may take the
-        // lock all the same.
-        let told_all = entry.phase == Phase::Waiting && entry.in_flight == 0 && !entry.doubtful;
-        let nothing_there = told_all && !entry.terms.has_line;
-        let call = entry.terms.release.clone();
-        entry.leaving = true;
-        drop(state);
-        if nothing_there {
-            self.forget(id);
-            return None;
-        }
-        Some(self.links.part(call))
+        self.give(id, false)
     }
 
-    fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
+    fn release(
+        self: &Arc<Self>,
+        holds: &[HoldId],
+        again: Option<&Claim>,
+        awaited: bool,
+    ) -> Answer<Released> {
         let left: Vec<Leaves> = holds.iter().map(|hold| self.leaves(*hold)).collect();
         let leaves: Vec<(HoldId, Option<Leave>)> =
-            holds.iter().map(|hold| (*hold, self.leave(*hold))).collect();
+            holds.iter().map(|hold| (*hold, self.give(*hold, awaited))).collect();
         // Behind the release on the same connection, so after it on the server; where replicas are
         // waited for it may come before, and is woken by the release.
         let again = again.map(|claim| self.ask_again(claim, left.first()));
@@ -135,6 +127,24 @@ impl Releases for Foreign {
 }
 
 impl Foreign {
+    /// Leaves the line, or gives back.
+    fn give(self: &Arc<Self>, id: ClaimId, awaited: bool) -> Option<Leave> {
+        let mut state = self.state();
+        let entry = state.claims.get_mut(&id)?;
+        // What it was told last is that it has to wait; a request that is not answered may take the
+        // lock all the same.
+        let told_all = entry.phase == Phase::Waiting && entry.in_flight == 0 && !entry.doubtful;
+        let nothing_there = told_all && !entry.terms.has_line;
+        let call = entry.terms.release.clone();
+        entry.leaving = true;
+        drop(state);
+        if nothing_there {
+            self.forget(id);
+            return None;
+        }
+        Some(self.links.part(call, awaited))
+    }
+
     /// A request is answered, or never will be. What it took for nobody is given back: a caller may
     /// leave at the very moment at which it is sent, and the server hears of that before it hears
     /// of the request.
@@ -191,7 +201,7 @@ impl Foreign {
         let mut next = from;
         while clock.now() < until {
             sleep(next.since(clock.now())).await;
-            let leave = self.links.part(terms.release.clone());
+            let leave = self.links.part(terms.release.clone(), false);
             if !matches!(self.links.ended(leave).await.0, End::Unknown(_)) {
                 return;
             }

@@ -53,13 +53,18 @@ impl Releases for Native {
 
     fn leave(self: &Arc<Self>, id: ClaimId) -> Option<Leave> {
         let call = self.recipe().withdraw(id)?;
-        Some(self.links.part(call))
+        Some(self.links.part(call, false))
     }
 
-    fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
+    fn release(
+        self: &Arc<Self>,
+        holds: &[HoldId],
+        again: Option<&Claim>,
+        awaited: bool,
+    ) -> Answer<Released> {
         if let Some(claim) = again.filter(|_| self.links.options.wait.is_some()) {
             // What may grant it waits for replicas, and the release does not.
-            let (released, asked) = (self.release(holds, None), self.stand_again(claim));
+            let (released, asked) = (self.release(holds, None, awaited), self.stand_again(claim));
             return Answer::later(async move {
                 Released { again: Some(asked.get().await), ..released.get().await }
             });
@@ -83,12 +88,12 @@ impl Releases for Native {
             let asked = self.ask(claim, Line::Join, None);
             return Answer::later(async move { Released { ends, again: Some(asked.get().await) } });
         }
-        let (lane, sent) = self.links.start_releases(&to_send);
+        let (lane, sent) = self.links.start_releases(&to_send, awaited);
         let mut sent = sent.each();
         let leaves = calls.into_iter().map(|call| {
             let (id, call) = call?;
             let started = sent.next().unwrap_or_else(Started::nothing);
-            Some((id, self.links.leave(call, lane, started)))
+            Some((id, self.links.leave(call, lane, started, awaited)))
         });
         let leaves = leaves.collect();
         Answer::later(self.clone().released(leaves, again.cloned()))

@@ -275,6 +275,55 @@ fn a_task_that_waits_reads_its_answer_itself_where_its_runtime_has_io() {
 }
 
 #[test]
+fn a_release_is_answered_in_the_task_or_the_thread_that_awaits_it() {
+    let server = RedisServer::start();
+    let locks = run(Locks::builder().io_enabled().open(&server.url())).unwrap();
+    // From here on the server knows the scripts.
+    assert!(run(async { locks.mutex("a").lock().await.unwrap().release().await }).is_clean());
+    let guard = run(async { locks.mutex("a").lock().await }).unwrap();
+    let go_on = stuck(&locks);
+    assert!(in_time(move || run(guard.release())).is_clean());
+    drop(go_on);
+    assert!(run(locks.close()).unknown.is_empty());
+    let locks = crate::primitives::blocking::Locks::open(&server.url()).unwrap();
+    assert!(locks.mutex("a").lock().run().unwrap().release().is_clean());
+    let guard = locks.mutex("a").lock().run().unwrap();
+    let go_on = stuck(locks.as_async());
+    assert!(in_time(move || guard.release()).is_clean());
+    drop(go_on);
+    assert!(locks.close().unknown.is_empty());
+}
+
+#[test]
+fn many_tasks_lock_and_release_while_the_keepers_thread_does_something_else() {
+    let server = RedisServer::start();
+    let locks = run(Locks::builder().io_enabled().open(&server.url())).unwrap();
+    assert!(run(async { locks.mutex("a").lock().await.unwrap().release().await }).is_clean());
+    let go_on = stuck(&locks);
+    let all = locks.clone();
+    let released = in_time(move || {
+        run(async {
+            let mut tasks = tokio::task::JoinSet::new();
+            for n in 0..64 {
+                let mutex = all.mutex(format!("n{n}"));
+                tasks.spawn(async move {
+                    let mut clean = 0;
+                    for _ in 0..20 {
+                        let released = mutex.lock().await.unwrap().release().await;
+                        clean += u32::from(released.is_clean());
+                    }
+                    clean
+                });
+            }
+            tasks.join_all().await.into_iter().sum::<u32>()
+        })
+    });
+    assert_eq!(released, 64 * 20);
+    drop(go_on);
+    assert!(run(locks.close()).unknown.is_empty());
+}
+
+#[test]
 fn r10_a_waiting_thread_hears_of_its_grant_without_the_keeper() {
     let server = RedisServer::start();
     let (one, two) = (

@@ -16,13 +16,13 @@ use crate::engine::Took;
 use crate::engine::stream::Stream;
 
 /// A connection whose driver runs on a thread of its own, as the keeper's does.
-struct Ours {
-    pipe: Pipe,
+pub(super) struct Ours {
+    pub(super) pipe: Pipe,
     runtime: tokio::runtime::Handle,
     thread: JoinHandle<String>,
 }
 
-fn connected(reply_within: Duration, on_push: OnPush) -> (Ours, UnixStream) {
+pub(super) fn connected(reply_within: Duration, on_push: OnPush) -> (Ours, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -41,7 +41,7 @@ fn connected(reply_within: Duration, on_push: OnPush) -> (Ours, UnixStream) {
 }
 
 impl Ours {
-    fn send(&self, count: usize) -> Vec<oneshot::Receiver<Outcome>> {
+    pub(super) fn send(&self, count: usize) -> Vec<oneshot::Receiver<Outcome>> {
         self.pipe.send(&vec![Command::new(["PING"]); count])
     }
 
@@ -52,17 +52,17 @@ impl Ours {
         told.recv_timeout(PATIENCE).is_ok()
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.pipe.close("the test is over");
         assert_eq!(self.thread.join().unwrap(), "the test is over");
     }
 }
 
-fn answer(receiver: oneshot::Receiver<Outcome>) -> Value {
+pub(super) fn answer(receiver: oneshot::Receiver<Outcome>) -> Value {
     receiver.blocking_recv().unwrap().unwrap().1
 }
 
-fn no_push() -> OnPush {
+pub(super) fn no_push() -> OnPush {
     Arc::new(|_, _| {})
 }
 
@@ -131,7 +131,7 @@ fn a_caller_that_is_held_up_while_it_reads_does_not_hold_up_the_keepers_thread()
 
 impl Ours {
     /// Keeps the driver's thread busy until the sender is gone.
-    fn busy(&self) -> Sender<()> {
+    pub(super) fn busy(&self) -> Sender<()> {
         let (busy, until) = channel::<()>();
         let (there, on_it) = channel();
         self.runtime.spawn(async move {
@@ -253,4 +253,102 @@ fn what_a_crowd_asks_leaves_in_chunks_while_the_drivers_thread_is_busy() {
         assert_eq!(answer(one), Value::Text(b"x".to_vec()));
     }
     ours.end();
+}
+
+/// A crowd whose replies are left to callers, and whose driver's thread stands still from here on:
+/// so many of them are outstanding, and one reply lies there.
+fn left_to_callers(
+    ours: &Ours,
+    server: &mut UnixStream,
+    outstanding: usize,
+) -> (Vec<oneshot::Receiver<Outcome>>, Sender<()>) {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        let (mut asked, busy) = (ours.send(outstanding + 1), ours.busy());
+        server.write_all(b":1\r\n").unwrap();
+        ours.caller_reads();
+        drop(busy);
+        // The driver comes to the next one, sees that a caller has read, and leaves it for a time.
+        server.write_all(b":1\r\n").unwrap();
+        let soon = Instant::now() + Duration::from_millis(20);
+        while !ours.pipe.is_left() && Instant::now() < soon {
+            std::thread::yield_now();
+        }
+        let busy = ours.busy();
+        read_exactly(server, (outstanding + 1) * PING.len());
+        if ours.pipe.is_left() {
+            asked.remove(0);
+            return (asked, busy);
+        }
+        // That time was over before its thread stood still.
+        drop(busy);
+        server.write_all(":1\r\n".repeat(outstanding - 1).as_bytes()).unwrap();
+        all_say(asked, 1);
+    }
+    panic!("the driver never leaves them");
+}
+
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
+fn read_exactly(server: &mut UnixStream, length: usize) {
+    server.read_exact(&mut vec![0; length]).expect("it is written");
+}
+
+/// How many bytes have come so far.
+fn come(server: &mut UnixStream) -> usize {
+    server.set_nonblocking(true).unwrap();
+    let come = server.read(&mut vec![0; 1 << 16]).unwrap_or(0);
+    server.set_nonblocking(false).unwrap();
+    come
+}
+
+#[test]
+fn what_those_ask_who_were_answered_together_is_written_once_by_the_last_of_them() {
+    let (ours, mut server) = connected(40 * PATIENCE, no_push());
+    let (asked, busy) = left_to_callers(&ours, &mut server, 20);
+    server.write_all(":1\r\n".repeat(8).as_bytes()).unwrap();
+    ours.caller_reads();
+    let mut again = Vec::new();
+    for n in 1..9 {
+        again.extend(ours.send(1));
+        assert_eq!(come(&mut server), 0, "{n} of nine have asked");
+    }
+    again.extend(ours.send(1));
+    assert_eq!(come(&mut server), 9 * PING.len(), "the last writes for all");
+    server.write_all(":1\r\n".repeat(11 + 9).as_bytes()).unwrap();
+    drop(busy);
+    all_say(asked, 1);
+    all_say(again, 1);
+    ours.end();
+}
+
+#[test]
+fn what_gathers_is_written_by_the_caller_that_promised_it_by_a_release_or_by_the_driver() {
+    for writes in ["the caller", "a release", "the driver"] {
+        let (ours, mut server) = connected(40 * PATIENCE, no_push());
+        let inlet = ours.pipe.inlet().unwrap();
+        let (asked, busy) = left_to_callers(&ours, &mut server, 20);
+        server.write_all(":1\r\n".repeat(8).as_bytes()).unwrap();
+        ours.caller_reads();
+        assert!(!inlet.promise(), "nothing gathers");
+        let mut again = ours.send(3);
+        assert!(inlet.promise() && !inlet.promise(), "one caller comes back, and no other");
+        assert_eq!(come(&mut server), 0);
+        match writes {
+            "the caller" => inlet.flush(),
+            "a release" => again.extend(ours.pipe.send_now(&[Command::new(["PING"])])),
+            _ => {}
+        }
+        if writes != "the driver" {
+            assert_eq!(come(&mut server), again.len() * PING.len(), "{writes}");
+        }
+        drop(busy);
+        if writes == "the driver" {
+            read_exactly(&mut server, again.len() * PING.len());
+        }
+        server.write_all(":1\r\n".repeat(11 + again.len()).as_bytes()).unwrap();
+        all_say(asked, 1);
+        all_say(again, 1);
+        ours.end();
+    }
 }

@@ -61,6 +61,13 @@ impl All {
     }
 }
 
+impl All {
+    fn all(&self) -> Vec<Arc<dyn Inlet>> {
+        let inlets = self.inlets.lock().unwrap_or_else(PoisonError::into_inner);
+        inlets.iter().filter_map(|(_, inlet)| inlet.upgrade()).collect()
+    }
+}
+
 impl Inlet for All {
     fn socket(&self) -> Option<&Arc<OwnedFd>> {
         Some(&self.socket)
@@ -72,6 +79,16 @@ impl Inlet for All {
 
     fn unwatch(&self) {
         self.watched.store(false, Ordering::Release);
+    }
+
+    fn promise(&self) -> bool {
+        self.all().iter().fold(false, |any, inlet| inlet.promise() || any)
+    }
+
+    fn flush(&self) {
+        for inlet in self.all() {
+            inlet.flush();
+        }
     }
 
     fn take(&self, patient: bool) -> Took {

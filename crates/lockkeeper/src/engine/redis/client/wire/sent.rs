@@ -50,10 +50,12 @@ impl Link {
     }
 
     /// Sends releases as one message, which does not wait for replicas: what the socket takes is
-    /// with the kernel when this returns. A script that the server is not known to have goes along.
+    /// with the kernel when this returns, but where the caller waits for the answer. A script that
+    /// the server is not known to have goes along.
     pub(in crate::engine) fn start_releases<'a>(
         &self,
         calls: impl Iterator<Item = &'a Call>,
+        awaited: bool,
     ) -> Started {
         let before = self.clock.now();
         if self.born != fork_generation() {
@@ -72,7 +74,7 @@ impl Link {
             .collect();
         // One that takes its script for known is to be queued behind the one that brings it.
         let behind = anew.then_some(state);
-        let answers = pipe.send_now(&commands);
+        let answers = if awaited { pipe.send(&commands) } else { pipe.send_now(&commands) };
         drop(behind);
         Started::sent(before, answers)
     }
