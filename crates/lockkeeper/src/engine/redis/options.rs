@@ -75,10 +75,11 @@ impl RedisOptions {
         self.resolve.is_some() || self.scattered()
     }
 
-    /// The scripts that give locks of the layout back, on one server.
+    /// The scripts that give locks of the layout back, on one server, and the one of many names: of
+    /// these the greeting asks whether the server has them.
     pub(in crate::engine) fn releases(&self) -> &'static [Which] {
         match self.layout {
-            Layout::Native => &[Which::Release, Which::Withdraw],
+            Layout::Native => &[Which::Release, Which::Withdraw, Which::Many, Which::Gives],
             Layout::Plain => &[Which::PlainRelease],
             Layout::Redisson => &[
                 Which::HashRelease,

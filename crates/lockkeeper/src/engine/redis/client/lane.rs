@@ -65,6 +65,11 @@ impl Lane {
     pub(in crate::engine) fn start(&self, calls: &[&Call]) -> Started {
         match self {
             Self::One(link) => {
+                if let [call] = calls
+                    && let Some(started) = link.start_in_company(call)
+                {
+                    return started;
+                }
                 link.start(&calls.iter().map(|call| call.by_name()).collect::<Vec<_>>())
             }
             #[cfg(feature = "cluster")]
@@ -76,7 +81,15 @@ impl Lane {
     /// caller waits for the answer.
     pub(in crate::engine) fn start_releases(&self, calls: &[&Call], awaited: bool) -> Started {
         match self {
-            Self::One(link) => link.start_releases(calls.iter().copied(), awaited),
+            Self::One(link) => {
+                if let [call] = calls
+                    && awaited
+                    && let Some(started) = link.start_in_company(call)
+                {
+                    return started;
+                }
+                link.start_releases(calls.iter().copied(), awaited)
+            }
             #[cfg(feature = "cluster")]
             Self::Many(nodes) => nodes.start_releases(calls, awaited),
         }

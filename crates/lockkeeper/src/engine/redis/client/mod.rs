@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `resp` | the protocol |
 //! | `stream` | the socket, plain or TLS |
-//! | `pipe` | one connection: what is sent, and whose answer comes back |
+//! | `pipe` | one connection: what is sent, many names in one call, and whose answer comes back |
 //! | `why` | what happened to a request that was not answered |
 //! | `gate` | requests that wait for replicas, in front of a connection |
 //! | `wire` | a connection that is remade whenever it breaks, and script calls over it |

@@ -3,10 +3,12 @@
 //!
 //! A command that finds few replies outstanding is written by its caller, without a task switch. In
 //! a crowd commands gather in a buffer: those who were answered together ask together. The last of
-//! them writes for all, or whoever fills a chunk, or one that promised to come back once all of them
+//! them writes for all, or the one that fills a chunk, or one that promised to come back once all
 //! have run ([`Inlet::promise`]): many tasks share a few system calls, and the driver's thread
-//! sleeps. It writes only where no caller reads. A release that nobody waits for is always written
-//! by its caller, with all that gathered before it: the process may end before the driver runs.
+//! sleeps. It writes only where no caller reads. What gathers and is alike leaves in one call for
+//! many names (`group`). A release that nobody waits for is always written by its caller: the
+//! process may end before the driver runs. What gathered before it goes with it; in a crowd it
+//! passes by what gathers, which may become more.
 //!
 //! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there
 //! first. In a crowd the driver leaves them to callers for a few milliseconds.
@@ -14,10 +16,12 @@
 //! | file | what it is |
 //! |---|---|
 //! | `state` | what is to be written, and who waits for an answer |
+//! | `group` | requests that leave in one call |
 //! | `input` | reading, whoever reads |
 //! | `driver` | the task that keeps the connection going |
 
 mod driver;
+mod group;
 mod input;
 mod state;
 
@@ -29,12 +33,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::resp::{Command, Value};
+use super::script::Call;
 use super::why::Why;
 use crate::engine::Inlet;
 #[cfg(test)]
 use crate::engine::stream::Writer;
 use crate::engine::stream::{Lent, Stream};
 use driver::Driver;
+pub(in crate::engine) use group::{ALONE, Kind, Together};
 use input::Input;
 use state::State;
 
@@ -164,7 +170,7 @@ impl Pipe {
             return;
         }
         let idle = state.is_idle();
-        let from = state.queue(commands, reply);
+        let from = state.queue(commands, haste, reply);
         let driver = state.write_some(idle, haste);
         if haste == Haste::Now {
             state.released(from);
@@ -175,11 +181,38 @@ impl Pipe {
         }
     }
 
+    /// From now on such requests may leave in company.
+    pub(in crate::engine) fn travel(&self, kind: Kind, together: Together) {
+        self.lock().company.open(kind).together = together;
+    }
+
+    /// Sends a request, perhaps in company, and waits for none.
+    pub(in crate::engine) fn send_in_company(
+        &self,
+        kind: Kind,
+        call: &Call,
+    ) -> oneshot::Receiver<Outcome> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.lock();
+        if let Some(why) = &state.ended {
+            _ = sender.send(Err(Broken::NotSent(why.as_str().into())));
+            return receiver;
+        }
+        let idle = state.is_idle();
+        state.queue_in_company(kind, call, sender);
+        let driver = state.write_some(idle, Haste::Shared);
+        drop(state);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        receiver
+    }
+
     /// Whether TLS has all that was sent, and not the kernel.
     #[cfg(test)]
     pub(in crate::engine) fn keeps_back(&self) -> bool {
         let state = self.lock();
-        state.out.is_empty() && state.writer.as_ref().is_some_and(Writer::keeps_back)
+        !state.has_more() && state.writer.as_ref().is_some_and(Writer::keeps_back)
     }
 
     /// Whether what comes is left to callers.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::texts::Texts;
+use super::texts::{Texts, length_of_first};
 
 /// The longest text we accept from a server; more is not an answer to anything we ask.
 const BULK_BYTES_MAX: usize = 64 << 20;
@@ -138,12 +138,27 @@ impl Command {
 
     /// Appends the command to what goes to the socket.
     pub(in crate::engine) fn encode(&self, out: &mut Vec<u8>) {
-        let mut digits = [0u8; 20];
-        out.push(b'*');
-        out.extend_from_slice(decimal(self.0.len() as u64, &mut digits));
-        out.extend_from_slice(b"\r\n");
+        begin(self.0.len(), out);
         out.extend_from_slice(self.0.body());
     }
+
+    /// Its words, each as it is sent.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.0.body();
+        std::iter::from_fn(move || {
+            let (text, more) = rest.split_at_checked(length_of_first(rest))?;
+            rest = more;
+            (!text.is_empty()).then_some(text)
+        })
+    }
+}
+
+/// Begins a command of so many words.
+pub(super) fn begin(words: usize, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    out.push(b'*');
+    out.extend_from_slice(decimal(words as u64, &mut digits));
+    out.extend_from_slice(b"\r\n");
 }
 
 pub(super) fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {

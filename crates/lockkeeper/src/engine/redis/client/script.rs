@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use super::resp::{Command, Gives};
-use super::texts::Texts;
+use super::resp::{Command, Gives, begin};
+use super::texts::{Texts, push_bulk, push_number};
 
 /// A Lua script and its name on the server.
 pub(in crate::engine) struct Script {
@@ -40,6 +40,8 @@ pub(in crate::engine) enum Which {
     Latch,
     Clear,
     Watch,
+    Many,
+    Gives,
     Beside,
     PlainAcquire,
     PlainRelease,
@@ -136,6 +138,13 @@ impl Call {
     /// The command that names the script.
     pub(in crate::engine) fn by_name(&self) -> Command {
         self.command("EVALSHA", &self.script.get().sha)
+    }
+
+    /// The same, appended to what goes to the socket.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        head(self.script, true, (self.keys.len(), self.arguments.len()), out);
+        out.extend_from_slice(self.keys.body());
+        out.extend_from_slice(self.arguments.body());
     }
 
     /// The command that brings the script along.
@@ -325,6 +334,8 @@ scripts! {
     Latch = "native/latch";
     Clear = "native/clear";
     Watch = "native/watch";
+    Many = "native/many";
+    Gives = "native/gives";
     Beside = "foreign/beside";
     PlainAcquire = "foreign/now" "plain/acquire";
     PlainRelease = "plain/release";
@@ -388,6 +399,25 @@ scripts! {
         "../redlock/redisson/fair_give";
 }
 
+/// Begins a call of a script with so many keys and arguments, by its name or with its text.
+pub(super) fn head(
+    script: Which,
+    by_name: bool,
+    (keys, arguments): (usize, usize),
+    out: &mut Vec<u8>,
+) {
+    let script = script.get();
+    begin(3 + keys + arguments, out);
+    if by_name {
+        push_bulk(out, &["EVALSHA"]);
+        push_bulk(out, &[&script.sha]);
+    } else {
+        push_bulk(out, &["EVAL"]);
+        push_bulk(out, &[&script.text]);
+    }
+    push_number(out, keys as u64);
+}
+
 impl Script {
     /// The commands that it calls, sorted.
     pub(in crate::engine) fn commands(&self) -> impl Iterator<Item = &str> {
@@ -405,6 +435,11 @@ impl Script {
     #[cfg(test)]
     pub(in crate::engine) fn sha(&self) -> &str {
         &self.sha
+    }
+
+    #[cfg(test)]
+    pub(in crate::engine) fn text(&self) -> &str {
+        &self.text
     }
 
     fn new(parts: &[&str]) -> Self {

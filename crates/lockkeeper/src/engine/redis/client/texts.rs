@@ -25,17 +25,7 @@ impl Texts {
 
     /// One text of these parts.
     pub(in crate::engine) fn push_joined(&mut self, parts: &[impl AsRef<[u8]>]) {
-        let mut digits = [0u8; 20];
-        let length: usize = parts.iter().map(|part| part.as_ref().len()).sum();
-        let digits = decimal(length as u64, &mut digits);
-        self.body.reserve(digits.len() + length + 5);
-        self.body.push(b'$');
-        self.body.extend_from_slice(digits);
-        self.body.extend_from_slice(b"\r\n");
-        for part in parts {
-            self.body.extend_from_slice(part.as_ref());
-        }
-        self.body.extend_from_slice(b"\r\n");
+        push_bulk(&mut self.body, parts);
         self.count += 1;
     }
 
@@ -74,10 +64,44 @@ impl Texts {
         })
     }
 
+    /// The first, as it is sent.
+    pub(super) fn first_body(&self) -> &[u8] {
+        self.body.get(..length_of_first(&self.body)).unwrap_or_default()
+    }
+
     /// As they are sent.
     pub(super) fn body(&self) -> &[u8] {
         &self.body
     }
+}
+
+/// Appends one text of these parts, as it is sent.
+pub(super) fn push_bulk(to: &mut Vec<u8>, parts: &[impl AsRef<[u8]>]) {
+    let mut digits = [0u8; 20];
+    let length: usize = parts.iter().map(|part| part.as_ref().len()).sum();
+    let digits = decimal(length as u64, &mut digits);
+    to.reserve(digits.len() + length + 5);
+    to.push(b'$');
+    to.extend_from_slice(digits);
+    to.extend_from_slice(b"\r\n");
+    for part in parts {
+        to.extend_from_slice(part.as_ref());
+    }
+    to.extend_from_slice(b"\r\n");
+}
+
+/// Appends a number as a text.
+pub(super) fn push_number(to: &mut Vec<u8>, number: u64) {
+    let mut digits = [0u8; 20];
+    push_bulk(to, &[decimal(number, &mut digits)]);
+}
+
+/// How many bytes the first of texts takes as it is sent; 0 where there is none.
+pub(super) fn length_of_first(texts: &[u8]) -> usize {
+    let Some(end) = texts.iter().position(|byte| *byte == b'\r') else { return 0 };
+    let digits = texts.get(1..end).unwrap_or_default();
+    let length = digits.iter().fold(0, |length, digit| length * 10 + usize::from(digit - b'0'));
+    end + 2 + length + 2
 }
 
 impl fmt::Debug for Texts {

@@ -16,7 +16,7 @@ use super::super::describe::Facts;
 use super::super::errors;
 use super::super::options::{Address, RedisOptions};
 use super::gate::Gate;
-use super::pipe::{Broken, OnPush, Outcome, Pipe};
+use super::pipe::{Broken, Kind, OnPush, Outcome, Pipe, Together};
 use super::resp::{Command, Value};
 use super::script::Which;
 use super::stream::{self, Dialled};
@@ -256,6 +256,14 @@ impl Link {
             if state.closed {
                 // Closed while it connected: nobody would end it any more.
                 return Err(errors::unreachable(&self.options.address, "the engine was closed"));
+            }
+            // On a node of a cluster names are in different slots.
+            for kind in [Kind::Take, Kind::Give].into_iter().filter(|_| !facts.in_cluster()) {
+                match kind.together() {
+                    script if known.contains(&script) => pipe.travel(kind, Together::Known),
+                    script if state.releases.contains(&script) => pipe.travel(kind, Together::Anew),
+                    _ => {}
+                }
             }
             state.facts = Some(facts);
             state.known = known;

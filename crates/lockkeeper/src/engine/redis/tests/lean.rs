@@ -6,19 +6,15 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::super::client::node::Node;
 use super::super::name::Keys;
 use super::super::options::Wait;
-use super::super::recipe::{Read, Recipe, Rules, Verdict};
 use super::super::record::Place;
-use super::super::reply::Reply;
 use super::super::resp::{Command, Value};
 use super::super::script::{Call, Which};
 use super::server::RedisServer;
 use super::support::{Process, granted, number, options, until};
-use crate::engine::{Attempt, End, Event, Line, Renewal, Standing};
+use crate::engine::{Attempt, End, Event, Renewal, Standing};
 use crate::words::claim::Mode;
-use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind};
 use crate::words::name::Kind;
 
@@ -383,14 +379,14 @@ fn a_refused_try_writes_nothing() {
 }
 
 /// A connection that sends many commands at once.
-struct Pipe(BufReader<TcpStream>);
+pub(super) struct Pipe(BufReader<TcpStream>);
 
 impl Pipe {
-    fn to(server: &RedisServer) -> Self {
+    pub(super) fn to(server: &RedisServer) -> Self {
         Self(BufReader::new(TcpStream::connect(("127.0.0.1", server.port())).unwrap()))
     }
 
-    fn send(&mut self, commands: &[Command]) -> Vec<Value> {
+    pub(super) fn send(&mut self, commands: &[Command]) -> Vec<Value> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| command.encode(&mut bytes));
         self.0.get_mut().write_all(&bytes).unwrap();
@@ -415,85 +411,4 @@ impl Pipe {
             _ => Value::Error(rest.to_owned()),
         }
     }
-}
-
-/// The processor time that a server has used, in microseconds.
-fn processor_us(server: &RedisServer) -> f64 {
-    let info = server.command(&["INFO", "cpu"]).join("\n");
-    let seconds = |name: &str| {
-        info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok()).unwrap()
-    };
-    (seconds("used_cpu_user:") + seconds("used_cpu_sys:")) * 1e6
-}
-
-#[test]
-fn a_pair_costs_the_server_less_than_four_and_a_half_times_a_bare_one() {
-    const AT_ONCE: usize = 64;
-    const ROUNDS: usize = 40;
-    let server = RedisServer::start();
-    let (process, mut pipe) = (Process::of(&server), Pipe::to(&server));
-    let mut recipe = Recipe::new(Rules {
-        keys: Keys::new("lockkeeper", 0),
-        channel: format!("lockkeeper:process:{:032x}", 1),
-        drift_permille: 100,
-        request_timeout: Duration::from_secs(2),
-        acknowledged: false,
-        moves: false,
-        scattered: false,
-    });
-    let (node, now) = (Node::default(), Ticks(0));
-    let names: Vec<String> = (0..AT_ONCE).map(|n| format!("stock/sku-{n}")).collect();
-    // As the leanest client has it: a key of that name, and a release that compares.
-    let lean = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else \
-                return 0 end";
-    let sha = server.command(&["SCRIPT", "LOAD", lean]).remove(0);
-    let bare = |pipe: &mut Pipe| {
-        let tokens: Vec<String> =
-            names.iter().map(|_| crate::words::id::ClaimId::fresh().to_string()).collect();
-        let set = |(name, token): (&String, &String)| {
-            Command::new(["SET", name, token, "NX", "PX", "30000"])
-        };
-        let del =
-            |(name, token): (&String, &String)| Command::new(["EVALSHA", &sha, "1", name, token]);
-        let given = pipe.send(&names.iter().zip(&tokens).map(set).collect::<Vec<_>>());
-        assert!(given.iter().all(|value| value.text() == Some("OK")));
-        let freed = pipe.send(&names.iter().zip(&tokens).map(del).collect::<Vec<_>>());
-        assert!(freed.iter().all(|value| value.integer() == Some(1)));
-    };
-    let mut ours = |pipe: &mut Pipe, in_full: bool| {
-        let as_sent = |call: Call| {
-            if in_full { call.in_full() } else { call.by_name() }
-        };
-        let claims: Vec<_> = names.iter().map(|name| process.exclusive(name)).collect();
-        let mut asks = Vec::new();
-        for claim in &claims {
-            asks.push(as_sent(recipe.ask(now, node, claim, Line::Join, None)));
-        }
-        let answers = pipe.send(&asks);
-        let mut releases = Vec::new();
-        for (claim, answer) in claims.iter().zip(&answers) {
-            let reply = Reply::parse(answer).expect("an answer");
-            let read = Read { before: now, node, order: 1 };
-            let verdict = recipe.answered(now, read, claim.id, reply);
-            assert!(matches!(verdict, Verdict::Tell(Attempt::Granted(_))), "{verdict:?}");
-            releases.push(as_sent(recipe.release(now, node, claim.id, None).expect("a hold")));
-            recipe.forget(claim.id);
-        }
-        let freed = pipe.send(&releases);
-        assert!(freed.iter().all(|value| value.integer() == Some(1)), "{freed:?}");
-    };
-    ours(&mut pipe, true);
-    bare(&mut pipe);
-    let (mut used, mut floor) = (0.0, 0.0);
-    for _ in 0..5 {
-        let began = processor_us(&server);
-        (0..ROUNDS).for_each(|_| bare(&mut pipe));
-        let between = processor_us(&server);
-        (0..ROUNDS).for_each(|_| ours(&mut pipe, false));
-        (floor, used) = (floor + between - began, used + processor_us(&server) - between);
-    }
-    let pairs = (5 * ROUNDS * AT_ONCE) as f64;
-    let (floor, used) = (floor / pairs, used / pairs);
-    println!("server, us a pair: {used:.1}, bare {floor:.1}, ratio {:.2}", used / floor);
-    assert!(used < 4.5 * floor, "{used:.1} us of the server a pair, and a bare one {floor:.1}");
 }

@@ -100,7 +100,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("n{n}")).collect()
 }
 
-fn native_keys(names: &[String]) -> Vec<String> {
+pub(super) fn native_keys(names: &[String]) -> Vec<String> {
     names.iter().map(|name| format!("lockkeeper:{{lock:{name}}}")).collect()
 }
 
@@ -335,6 +335,11 @@ fn helper() {
             drop(guards);
             std::process::exit(0);
         }
+        "exit in a crowd" => {
+            let (_runtime, _locks, guards) = hold(&at, 50);
+            drop(guards);
+            std::process::exit(0);
+        }
         "exit while the keeper stands still" => {
             let (_runtime, locks, guards) = hold(&at, 1);
             stall(&locks);
@@ -488,9 +493,11 @@ fn r6_b5_a_server_that_reads_nothing_keeps_no_process_from_ending() {
 #[test]
 fn r6_b5_a_process_that_ends_right_after_a_drop_leaves_nothing_held() {
     let secure = Secure::start();
-    let keys = native_keys(&names(5));
+    let keys = native_keys(&names(50));
     for url in [secure.server.url(), secure.url()] {
-        for role in ["exit", "exit while the keeper stands still", "end of main"] {
+        let roles =
+            ["exit", "exit in a crowd", "exit while the keeper stands still", "end of main"];
+        for role in roles {
             // Neither knows the server the script.
             secure.server.command(&["SCRIPT", "FLUSH"]);
             let mut child = start(role, &url);

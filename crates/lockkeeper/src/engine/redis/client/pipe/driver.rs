@@ -50,7 +50,7 @@ impl Driver {
         let waiting = self.pipe.lock().end(why);
         for (reply, sent) in waiting {
             let why = why.into();
-            _ = reply.send(Err(if sent { Broken::Unknown(why) } else { Broken::NotSent(why) }));
+            reply.broken(if sent { Broken::Unknown(why) } else { Broken::NotSent(why) });
         }
     }
 
@@ -78,7 +78,7 @@ impl Driver {
                 return Poll::Ready(why.clone());
             }
             // What slipped in since the write found no waker to call.
-            if full || state.out.is_empty() && !state.full {
+            if full || !state.has_more() && !state.full {
                 state.driver = Some(cx.waker().clone());
                 return Poll::Pending;
             }
@@ -89,7 +89,11 @@ impl Driver {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut state = self.pipe.lock();
         let mut full = false;
-        while !state.out.is_empty() && !full {
+        while state.has_more() && !full {
+            // Others join what cannot be written yet.
+            if state.out.is_empty() {
+                state.close();
+            }
             match self.writer.poll_write(cx, &state.out) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(length)) => {

@@ -183,13 +183,10 @@ impl Input {
             }
             value => value,
         };
-        let waiting = shared.lock().answered();
-        match waiting {
-            Some(waiting) => {
-                if let Some(reply) = waiting.reply {
-                    // Whoever asked may have left.
-                    _ = reply.send(Ok((self.read, value)));
-                }
+        let reply = shared.lock().answered(&value);
+        match reply {
+            Some(reply) => {
+                reply.tell(self.read, value);
                 Ok(())
             }
             // A server that is full, or protected, says so before it was asked.

@@ -6,8 +6,10 @@ use std::task::Waker;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::super::resp::Command;
-use super::{CHUNK, CROWD, DIRECT_BELOW, Haste, Outcome};
+use super::super::resp::{Command, Value};
+use super::super::script::Call;
+use super::group::{Company, Group, Kind, Together};
+use super::{Broken, CHUNK, CROWD, DIRECT_BELOW, Haste, Outcome};
 use crate::engine::at_exit::AtRisk;
 use crate::engine::stream::Writer;
 
@@ -17,12 +19,16 @@ pub(super) struct State {
     pub(super) writer: Option<Writer>,
     /// Commands that are not written yet.
     pub(super) out: Vec<u8>,
+    /// Behind them, those that may become one.
+    pub(super) company: Company,
     /// Bytes ever handed in, and how many of them were written.
     queued: u64,
     pub(super) written: u64,
     /// The last release, while the end of the process could lose it.
     pub(super) at_risk: Option<Released>,
     pub(super) waiting: VecDeque<Waiting>,
+    /// How many replies that is.
+    outstanding: usize,
     pub(super) driver: Option<Waker>,
     /// The socket took less than it was given last; the driver writes the rest.
     pub(super) full: bool,
@@ -40,11 +46,44 @@ pub(super) struct State {
     pub(super) ended: Option<String>,
 }
 
-/// Who waits for an answer, if anybody does.
+/// Whose answer comes at a place.
 pub(super) struct Waiting {
     pub(super) starts_at: u64,
     pub(super) since: Instant,
-    pub(super) reply: Option<oneshot::Sender<Outcome>>,
+    pub(super) reply: Reply,
+}
+
+/// Who gets a reply.
+pub(super) enum Reply {
+    Nobody,
+    One(oneshot::Sender<Outcome>),
+    All(Group),
+}
+
+impl Reply {
+    fn count(&self) -> usize {
+        if let Self::All(group) = self { group.len() } else { 1 }
+    }
+
+    /// Tells it, with its place in the order of what was read.
+    pub(super) fn tell(self, order: u64, value: Value) {
+        match self {
+            // Whoever asked may have left.
+            Self::One(reply) => _ = reply.send(Ok((order, value))),
+            Self::All(group) => group.tell(order, &value),
+            Self::Nobody => {}
+        }
+    }
+
+    /// There is no answer.
+    pub(super) fn broken(self, why: Broken) {
+        match self {
+            // Whoever asked may have left.
+            Self::One(reply) => _ = reply.send(Err(why)),
+            Self::All(group) => group.broken(&why),
+            Self::Nobody => {}
+        }
+    }
 }
 
 /// The last releases, and where they begin.
@@ -58,10 +97,12 @@ impl State {
         Self {
             writer: Some(writer),
             out: Vec::with_capacity(4096),
+            company: Company::new(),
             queued: 0,
             written: 0,
             at_risk: None,
             waiting: VecDeque::with_capacity(64),
+            outstanding: 0,
             driver: None,
             full: false,
             left: false,
@@ -76,64 +117,159 @@ impl State {
 
     /// A caller writes for itself, because little or nothing is before it.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.len() < DIRECT_BELOW && self.out.is_empty()
+        self.outstanding < DIRECT_BELOW && !self.has_more()
     }
 
-    /// Queues commands behind everything else, and says where they begin.
+    /// There is something to write.
+    pub(super) fn has_more(&self) -> bool {
+        !self.out.is_empty() || self.company.len() > 0
+    }
+
+    /// How many replies are to come, also to what gathers.
+    pub(super) fn to_come(&self) -> usize {
+        self.outstanding + self.company.len()
+    }
+
+    /// Queues what this encodes; it says who gets the answer.
+    fn push(&mut self, since: Instant, encode: impl FnOnce(&mut Vec<u8>) -> Reply) {
+        let (starts_at, before) = (self.queued, self.out.len());
+        let reply = encode(&mut self.out);
+        self.queued += (self.out.len() - before) as u64;
+        self.outstanding += reply.count();
+        self.waiting.push_back(Waiting { starts_at, since, reply });
+    }
+
+    /// Queues commands behind everything else, and says where they begin. In a crowd a release that
+    /// nobody waits for does not end what gathers: only what is about the same lock is to stay
+    /// before it.
     pub(super) fn queue(
         &mut self,
         commands: &[Command],
+        haste: Haste,
         mut reply: impl FnMut() -> Option<oneshot::Sender<Outcome>>,
     ) -> u64 {
+        let passes = haste == Haste::Now && self.is_crowd();
+        // The first key of a script is the record.
+        let record = |command: &Command| {
+            command.texts().nth(3).is_some_and(|record| self.company.is_about(record))
+        };
+        if !passes || commands.iter().any(record) {
+            self.close();
+        }
         let (from, since) = (self.queued, Instant::now());
         for command in commands {
-            let (starts_at, before) = (self.queued, self.out.len());
-            command.encode(&mut self.out);
-            self.queued += (self.out.len() - before) as u64;
-            self.waiting.push_back(Waiting { starts_at, since, reply: reply() });
+            self.push(since, |out| {
+                command.encode(out);
+                reply().map_or(Reply::Nobody, Reply::One)
+            });
         }
         from
     }
 
+    /// Queues a request that may leave in company, where others are before it.
+    pub(super) fn queue_in_company(
+        &mut self,
+        kind: Kind,
+        call: &Call,
+        reply: oneshot::Sender<Outcome>,
+    ) {
+        if self.company.has_to_go_before(kind, call) {
+            self.close();
+        }
+        let since = Instant::now();
+        if self.company.open(kind).together == Together::Never || self.is_idle() {
+            self.close();
+            self.push(since, |out| {
+                call.encode(out);
+                Reply::One(reply)
+            });
+            return;
+        }
+        if self.company.len() == 0 {
+            self.company.since = since;
+        }
+        let group = &mut self.company.open(kind).group;
+        group.push(call, reply);
+        if group.is_full() {
+            self.close();
+        }
+    }
+
+    /// What gathered becomes commands, releases first. Nothing joins them any more.
+    pub(super) fn close(&mut self) {
+        let since = self.company.since;
+        for kind in [Kind::Give, Kind::Take] {
+            let open = self.company.open(kind);
+            let mut group = std::mem::replace(&mut open.group, Group::new(kind));
+            // The server may have refused the one before, and then each goes by itself.
+            if group.len() < 2 || open.together == Together::Never {
+                for _ in 0..group.len() {
+                    self.push(since, |out| {
+                        group.encode_first(out).map_or(Reply::Nobody, Reply::One)
+                    });
+                }
+                continue;
+            }
+            let known = std::mem::replace(&mut open.together, Together::Known);
+            self.push(since, |out| {
+                group.encode(known == Together::Known, out);
+                Reply::All(group)
+            });
+        }
+    }
+
     /// The first that waits, now that its answer is there.
-    pub(super) fn answered(&mut self) -> Option<Waiting> {
+    pub(super) fn answered(&mut self, value: &Value) -> Option<Reply> {
         self.answered = Instant::now();
-        let waiting = self.waiting.pop_front()?;
-        self.owed += 1;
+        let Waiting { reply, .. } = self.waiting.pop_front()?;
+        self.outstanding -= reply.count();
+        self.owed += reply.count();
+        if let (Reply::All(group), Value::Error(text)) = (&reply, value) {
+            let together = &mut self.company.open(group.kind).together;
+            if text.starts_with("NOSCRIPT") {
+                *together = Together::Anew;
+            } else if text.starts_with("NOPERM") || text.starts_with("ERR") {
+                // The server's user may not, or one name's key is in the way of all.
+                *together = Together::Never;
+            }
+        }
         self.look_at_risk();
-        Some(waiting)
+        Some(reply)
     }
 
     /// Writes what is to be written now; the driver is to be called for the rest.
     pub(super) fn write_some(&mut self, idle: bool, haste: Haste) -> Option<Waker> {
         self.owed = self.owed.saturating_sub(1);
         // Where callers read, the last of those that were answered together writes for all.
-        let last = if self.left { self.owed == 0 } else { self.waiting.len() <= CROWD };
-        let enough = last || self.out.len() >= CHUNK;
-        if idle || haste == Haste::Now || enough && !self.full {
+        let last = if self.left { self.owed == 0 } else { self.to_come() <= CROWD };
+        if idle || haste == Haste::Shared && last && !self.full {
+            self.close();
+            self.write_directly();
+        } else if haste == Haste::Now || self.out.len() >= CHUNK && !self.full {
             self.write_directly();
         }
         self.sent_since_tick = true;
         let dozing = std::mem::take(&mut self.dozing);
         // What callers gather they write; where one does not come back, the driver soon looks.
-        let stays = !self.out.is_empty() && !self.left;
+        let stays = self.has_more() && !self.left;
         if dozing || self.full || stays { self.driver.take() } else { None }
     }
 
     /// Whether callers are many: those that wait, and those that were just answered.
     pub(super) fn is_crowd(&self) -> bool {
-        self.waiting.len() + self.owed >= CROWD
+        self.to_come() + self.owed >= CROWD
     }
 
     /// Something gathers that no caller has promised to write: the one that asks does now.
     pub(super) fn promise(&mut self) -> bool {
-        !self.full && !self.out.is_empty() && !std::mem::replace(&mut self.promised, true)
+        !self.full && self.has_more() && !std::mem::replace(&mut self.promised, true)
     }
 
     /// A caller came back: those that were answered with it have asked, or will not.
     pub(super) fn flush(&mut self) {
         (self.owed, self.promised) = (0, false);
-        if !self.full && !self.out.is_empty() {
+        if !self.full && self.has_more() {
+            self.close();
             self.write_directly();
         }
     }
@@ -145,7 +281,7 @@ impl State {
         self.full = length < self.out.len() || writer.keeps_back();
         self.out.drain(..length);
         self.written += length as u64;
-        self.promised = false;
+        self.promised &= self.has_more();
     }
 
     /// What was queued from there on gives something back.
@@ -180,12 +316,14 @@ impl State {
     }
 
     /// Takes everybody who waits, each with whether it was sent.
-    pub(super) fn end(&mut self, why: &str) -> Vec<(oneshot::Sender<Outcome>, bool)> {
+    pub(super) fn end(&mut self, why: &str) -> Vec<(Reply, bool)> {
         self.ended.get_or_insert_with(|| why.to_owned());
+        self.close();
         self.writer = None;
         self.out = Vec::new();
         self.at_risk = None;
+        self.outstanding = 0;
         let waiting = std::mem::take(&mut self.waiting).into_iter();
-        waiting.filter_map(|one| Some((one.reply?, one.starts_at < self.written))).collect()
+        waiting.map(|one| (one.reply, one.starts_at < self.written)).collect()
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::super::node::Node;
-use super::super::pipe::{Broken, Outcome};
+use super::super::pipe::{ALONE, Broken, Kind, Outcome};
 use super::super::resp::{Command, Value};
 use super::super::script::{Call, Which};
 use super::super::why::outcome;
@@ -79,6 +79,17 @@ impl Link {
         Started::sent(before, answers)
     }
 
+    /// Sends a request that may leave in company. `None`: it goes by itself.
+    pub(in crate::engine) fn start_in_company(&self, call: &Call) -> Option<Started> {
+        let kind = Kind::of(call)?;
+        if self.gate.is_some() || self.born != fork_generation() {
+            return None;
+        }
+        let before = self.clock.now();
+        let pipe = self.lock().pipe.clone()?;
+        Some(Started::sent(before, vec![pipe.send_in_company(kind, call)]))
+    }
+
     /// Runs a command to its answer. What was not sent is sent again once there is a connection,
     /// for as long as `patience` lasts.
     pub(in crate::engine) async fn finish(
@@ -124,7 +135,14 @@ impl Link {
         patience: Duration,
         wanted: impl Fn() -> bool + Send + Sync,
     ) -> std::result::Result<Answered, Broken> {
-        let answered = self.finish(started, || wanted().then(|| call.by_name()), patience).await?;
+        let by_name = || wanted().then(|| call.by_name());
+        let mut answered = self.finish(started, by_name, patience).await?;
+        let alone = |value: &Value| matches!(value, Value::Error(text) if text == ALONE);
+        if alone(&answered.value) && wanted() {
+            let started = self.start(&[call.by_name()]);
+            answered = self.finish(started, by_name, patience).await?;
+            answered.resent = true;
+        }
         match &answered.value {
             // Nothing was run, so nothing is run twice.
             Value::Error(text) if text.starts_with("NOSCRIPT") && wanted() => {
@@ -135,7 +153,7 @@ impl Link {
                 Ok(Answered { resent: true, ..answered })
             }
             // It may have been refused before its text was looked at.
-            Value::Error(_) => {
+            Value::Error(text) if text != ALONE => {
                 self.lacks(call.script);
                 Ok(answered)
             }

@@ -1,0 +1,345 @@
+//! Requests that leave in one call: for free locks `native/many.lua`, and for releases that are
+//! awaited `native/gives.lua`. A group is a list of requests until it is written; one alone goes by
+//! its own script.
+
+use std::collections::VecDeque;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{Broken, Outcome};
+use crate::engine::redis::client::texts::{length_of_first, push_bulk, push_number};
+use crate::engine::redis::resp::Value;
+use crate::engine::redis::script::{Call, Which, head};
+
+/// How many names travel together: the server does nothing else meanwhile.
+const NAMES_MAX: usize = 32;
+/// And in how many bytes, where names are long.
+const BYTES_MAX: usize = 16 << 10;
+/// Of what a group asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Kind {
+    /// Free locks.
+    Take,
+    /// That holds are given back, on the short way.
+    Give,
+}
+
+impl Kind {
+    /// What one of them alone calls.
+    fn alone(self) -> Which {
+        match self {
+            Self::Take => Which::Take,
+            Self::Give => Which::Release,
+        }
+    }
+
+    /// What many of them call.
+    pub(in crate::engine) fn together(self) -> Which {
+        match self {
+            Self::Take => Which::Many,
+            Self::Give => Which::Gives,
+        }
+    }
+
+    /// How many keys and arguments one of them has by itself.
+    fn texts(self) -> (usize, usize) {
+        match self {
+            // Record, last and line; place, time to live, and until when.
+            Self::Take => (3, 3),
+            // Record, line, last and watch; how the record begins, and what last says.
+            Self::Give => (4, 2),
+        }
+    }
+
+    /// Which of the keys go along in company, in their order there.
+    fn keys(self) -> &'static [usize] {
+        match self {
+            Self::Take => &[1, 0, 2],
+            Self::Give => &[2, 0],
+        }
+    }
+
+    /// What is of this kind, by what it calls.
+    pub(in crate::engine) fn of(call: &Call) -> Option<Self> {
+        let kind = match call.script {
+            Which::Take => Self::Take,
+            Which::Release => Self::Give,
+            _ => return None,
+        };
+        let fits = (call.keys.len(), call.arguments.len()) == kind.texts();
+        (fits && (kind == Self::Give || Terms::of(kind, call).is_some())).then_some(kind)
+    }
+}
+
+/// Most keys that one request has.
+const KEYS_MAX: usize = 4;
+
+/// What one is told whose own script is to be asked: something is in its way, or the server refused
+/// the whole call, and whose fault that was is not known. One that was granted all the same is told
+/// so then (R3).
+pub(in crate::engine) const ALONE: &str = "ALONE many names in one call were refused";
+
+/// One request of a group.
+struct Asked {
+    /// Where its texts begin; where each of its keys ends, its first argument, and the others.
+    begins: usize,
+    ends: [usize; KEYS_MAX + 2],
+    reply: oneshot::Sender<Outcome>,
+}
+
+impl Asked {
+    /// One of its keys, or its arguments, in the bytes of its group.
+    fn part<'a>(&self, bytes: &'a [u8], at: usize) -> &'a [u8] {
+        let end = |at: usize| self.ends.get(at).copied().unwrap_or(self.begins);
+        let begins = at.checked_sub(1).map_or(self.begins, end);
+        bytes.get(begins..end(at)).unwrap_or_default()
+    }
+}
+
+/// How far apart the `not_after` of those in one call may be, in ticks of 16 µs. The earliest counts
+/// for all, so a request may be refused so much too early (R3).
+const EARLY_TICKS: u64 = 625;
+
+/// What requests for free locks that leave together have in common.
+struct Terms<'a> {
+    ttl_ms: &'a str,
+    until: u64,
+}
+
+impl<'a> Terms<'a> {
+    fn of(kind: Kind, call: &'a Call) -> Option<Self> {
+        if kind == Kind::Give {
+            return None;
+        }
+        let mut texts = call.arguments.iter().skip(1);
+        Some(Self { ttl_ms: texts.next()?, until: texts.next()?.parse().ok()? })
+    }
+}
+
+/// Requests that leave together.
+pub(super) struct Group {
+    pub(super) kind: Kind,
+    /// The texts of all of them, as they are sent.
+    bytes: Vec<u8>,
+    asked: VecDeque<Asked>,
+    /// The time to live of all of them.
+    ttl_ms: String,
+    /// The earliest time until which one of them may be carried out.
+    until: u64,
+}
+
+impl Group {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            bytes: Vec::new(),
+            asked: VecDeque::new(),
+            ttl_ms: String::new(),
+            until: u64::MAX,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.asked.len() >= NAMES_MAX || self.bytes.len() >= BYTES_MAX
+    }
+
+    /// Whether one of them is about the lock of this record, as that is sent.
+    pub(super) fn is_about(&self, record: &[u8]) -> bool {
+        self.asked.iter().any(|asked| asked.part(&self.bytes, 0) == record)
+    }
+
+    /// Whether it may join.
+    pub(super) fn takes(&self, call: &Call) -> bool {
+        let alike = |terms: Terms<'_>| {
+            terms.ttl_ms == self.ttl_ms && terms.until.abs_diff(self.until) <= EARLY_TICKS
+        };
+        self.is_empty() || Terms::of(self.kind, call).is_none_or(alike)
+    }
+
+    pub(super) fn push(&mut self, call: &Call, reply: oneshot::Sender<Outcome>) {
+        if let Some(terms) = Terms::of(self.kind, call) {
+            if self.is_empty() {
+                self.ttl_ms.push_str(terms.ttl_ms);
+            }
+            self.until = self.until.min(terms.until);
+        }
+        let begins = self.bytes.len();
+        self.bytes.extend_from_slice(call.keys.body());
+        self.bytes.extend_from_slice(call.arguments.body());
+        let parts = self.kind.texts().0 + 1;
+        let (mut at, mut ends) = (begins, [self.bytes.len(); KEYS_MAX + 2]);
+        for end in ends.iter_mut().take(parts) {
+            at += self.bytes.get(at..).map_or(0, length_of_first);
+            *end = at;
+        }
+        self.asked.push_back(Asked { begins, ends, reply });
+    }
+
+    /// Appends the call to what goes to the socket; with its text where the server lacks it.
+    pub(super) fn encode(&self, known: bool, out: &mut Vec<u8>) {
+        let names = self.asked.len();
+        let (all, keys) = (self.kind.texts().0, self.kind.keys());
+        let arguments = match self.kind {
+            Kind::Take => names + 2,
+            Kind::Give => 2 * names,
+        };
+        head(self.kind.together(), known, (keys.len() * names, arguments), out);
+        for part in keys {
+            for asked in &self.asked {
+                out.extend_from_slice(asked.part(&self.bytes, *part));
+            }
+        }
+        if self.kind == Kind::Take {
+            push_bulk(out, &[&self.ttl_ms]);
+            push_number(out, self.until);
+        }
+        for asked in &self.asked {
+            out.extend_from_slice(asked.part(&self.bytes, all));
+            if self.kind == Kind::Give {
+                out.extend_from_slice(asked.part(&self.bytes, all + 1));
+            }
+        }
+    }
+
+    /// Appends the first by its own script, and says whose answer comes then.
+    pub(super) fn encode_first(&mut self, out: &mut Vec<u8>) -> Option<oneshot::Sender<Outcome>> {
+        let asked = self.asked.pop_front()?;
+        let (keys, arguments) = self.kind.texts();
+        head(self.kind.alone(), true, (keys, arguments), out);
+        for part in 0..=keys + 1 {
+            out.extend_from_slice(asked.part(&self.bytes, part));
+        }
+        Some(asked.reply)
+    }
+
+    /// Deals out an answer.
+    pub(super) fn tell(self, order: u64, value: &Value) {
+        let said = Said::of(self.kind, value, self.asked.len());
+        let other = match value {
+            Value::Error(_) => Value::Error(ALONE.into()),
+            // What is no answer is so for each of them.
+            garbage => garbage.clone(),
+        };
+        for (at, asked) in self.asked.into_iter().enumerate() {
+            let one = said.as_ref().map_or_else(|| other.clone(), |said| said.one(at));
+            // Whoever asked may have left.
+            _ = asked.reply.send(Ok((order, one)));
+        }
+    }
+
+    /// There is no answer.
+    pub(super) fn broken(self, why: &Broken) {
+        for asked in self.asked {
+            // Whoever asked may have left.
+            _ = asked.reply.send(Err(why.clone()));
+        }
+    }
+}
+
+/// Whether such requests travel together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Together {
+    Never,
+    /// The first brings the script along.
+    Anew,
+    Known,
+}
+
+/// A group that others may join.
+pub(super) struct Open {
+    pub(super) together: Together,
+    pub(super) group: Group,
+}
+
+impl Open {
+    fn new(kind: Kind) -> Self {
+        Self { together: Together::Never, group: Group::new(kind) }
+    }
+}
+
+/// What gathers.
+pub(super) struct Company {
+    gives: Open,
+    takes: Open,
+    /// Since when.
+    pub(super) since: Instant,
+}
+
+impl Company {
+    pub(super) fn new() -> Self {
+        let (gives, takes) = (Open::new(Kind::Give), Open::new(Kind::Take));
+        Self { gives, takes, since: Instant::now() }
+    }
+
+    pub(super) fn open(&mut self, kind: Kind) -> &mut Open {
+        match kind {
+            Kind::Give => &mut self.gives,
+            Kind::Take => &mut self.takes,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.gives.group.len() + self.takes.group.len()
+    }
+
+    /// Whether one asks for, or gives back, the lock of this record.
+    pub(super) fn is_about(&self, record: &[u8]) -> bool {
+        self.gives.group.is_about(record) || self.takes.group.is_about(record)
+    }
+
+    /// Whether what stands there has to go before this request: a release and the next request for
+    /// that lock never change places.
+    pub(super) fn has_to_go_before(&self, kind: Kind, call: &Call) -> bool {
+        match kind {
+            // Releases are written first.
+            Kind::Take => !self.takes.group.takes(call),
+            Kind::Give => self.takes.group.is_about(call.keys.first_body()),
+        }
+    }
+}
+
+/// An answer to a group.
+enum Said<'a> {
+    Taken { number: &'a Value, letters: &'a [u8], time: &'a Value },
+    Given(&'a [u8]),
+}
+
+impl<'a> Said<'a> {
+    /// `None`: it is no answer to so many.
+    fn of(kind: Kind, value: &'a Value, count: usize) -> Option<Self> {
+        let letters = |value: &'a Value| value.bytes().filter(|letters| letters.len() == count);
+        match (kind, value.items()) {
+            (Kind::Take, [number, said, time]) => {
+                Some(Self::Taken { number, letters: letters(said)?, time })
+            }
+            (Kind::Give, []) => letters(value).map(Self::Given),
+            _ => None,
+        }
+    }
+
+    /// The same as the script of one name says it.
+    fn one(&self, at: usize) -> Value {
+        match self {
+            Self::Taken { number, letters, time } => {
+                match letters.get(at).copied().unwrap_or_default() {
+                    b'G' => (*number).clone(),
+                    // Late, or in the way; and what is neither is no answer to anybody.
+                    letter => Value::Array(vec![Value::Text(vec![letter]), (*time).clone()]),
+                }
+            }
+            Self::Given(letters) => match letters.get(at) {
+                Some(b'D') => Value::Integer(1),
+                _ => Value::Error(ALONE.into()),
+            },
+        }
+    }
+}

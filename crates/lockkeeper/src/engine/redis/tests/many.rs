@@ -1,0 +1,316 @@
+//! Many names in one call: requests for free locks, and releases, that gathered on a connection.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use tokio::sync::oneshot::{self, error::TryRecvError};
+
+use super::super::client::texts::Texts;
+use super::super::pipe::{ALONE, Broken, Kind, Outcome, Together};
+use super::super::resp::{Command, Value};
+use super::super::script::{Call, Which};
+use super::lean;
+use super::pipe::{Ours, answer, connected, no_push};
+use super::proxy::{Proxy, Way};
+use super::releases::native_keys;
+use super::server::RedisServer;
+use super::support::{PATIENCE, Process, options, until};
+use crate::engine::{Answer, Attempt, End, Line};
+use crate::words::id::ClaimId;
+
+/// No request comes late.
+pub(super) const FAR: u64 = (1 << 53) - 1;
+/// So many replies are outstanding in a crowd.
+const CROWD: usize = 8;
+
+/// What a claim writes down about itself.
+pub(super) fn place(claim: ClaimId) -> String {
+    format!("2 {claim} 0 x 1 30000 lockkeeper:process:{:032x} host:1:p 1 0 -", 1)
+}
+
+/// A lease that no test outlives.
+const TTL_MS: &str = "300000";
+
+pub(super) fn keys(record: &str, order: &[&str]) -> Texts {
+    order.iter().map(|end| format!("{record}{end}")).collect()
+}
+
+pub(super) fn take(record: &str, claim: ClaimId, until: u64) -> Call {
+    let place = format!("{} ", place(claim));
+    Call {
+        script: Which::Take,
+        keys: keys(record, &["", ":last", ":line"]),
+        arguments: [place, TTL_MS.to_owned(), until.to_string()].into(),
+    }
+}
+
+pub(super) fn give(record: &str, claim: ClaimId, number: &str) -> Call {
+    Call {
+        script: Which::Release,
+        keys: keys(record, &["", ":line", ":last", ":watch"]),
+        arguments: [format!("2 {claim} 0 "), number.to_owned()].into(),
+    }
+}
+
+/// A connection with so many replies outstanding that what is asked next gathers, and its other
+/// end.
+pub(super) struct Crowd {
+    pub(super) ours: Ours,
+    theirs: UnixStream,
+    /// What came before, and its answers.
+    before: String,
+    first: Vec<oneshot::Receiver<Outcome>>,
+}
+
+impl Crowd {
+    pub(super) fn new(together: Together) -> Self {
+        let (ours, mut theirs) = connected(40 * PATIENCE, no_push());
+        ours.pipe.travel(Kind::Take, together);
+        ours.pipe.travel(Kind::Give, together);
+        let first = ours.send(CROWD);
+        // From here on the socket is known to take something, also while the driver stands still.
+        let before = read_until(&mut theirs, "PING\r\n", CROWD);
+        Self { ours, theirs, before, first }
+    }
+
+    pub(super) fn asks(&self, call: &Call) -> oneshot::Receiver<Outcome> {
+        self.ours.pipe.send_in_company(Kind::of(call).unwrap(), call)
+    }
+
+    /// Until now nothing has reached a server: from here on this one answers.
+    pub(super) fn serve(&self, server: &RedisServer) {
+        let mut there = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        there.write_all(self.before.as_bytes()).unwrap();
+        let ways: [(Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>); 2] = [
+            (Box::new(self.theirs.try_clone().unwrap()), Box::new(there.try_clone().unwrap())),
+            (Box::new(there), Box::new(self.theirs.try_clone().unwrap())),
+        ];
+        self.theirs.set_read_timeout(None).unwrap();
+        for (mut from, mut to) in ways {
+            std::thread::spawn(move || _ = std::io::copy(&mut from, &mut to));
+        }
+    }
+
+    pub(super) fn end(self) {
+        self.ours.end();
+        drop(self.first);
+    }
+}
+
+#[test]
+fn thirty_two_locks_cost_the_server_one_call_of_a_script_and_two_writes_each() {
+    let server = RedisServer::start();
+    server.command(&["SCRIPT", "LOAD", Which::Many.get().text()]);
+    let round = |number: u32| {
+        let crowd = Crowd::new(Together::Known);
+        // Whoever fills a call writes it: the driver has no part in it.
+        let busy = crowd.ours.busy();
+        let name = |at: u32| format!("a:{{lock:{number}-{at}}}");
+        let asked: Vec<_> =
+            (0..32).map(|at| crowd.asks(&take(&name(at), ClaimId::fresh(), FAR))).collect();
+        crowd.serve(&server);
+        until("they are locked", || {
+            let named: Vec<String> = (0..32).map(name).collect();
+            let exist = ["EXISTS"].into_iter().chain(named.iter().map(String::as_str));
+            server.command(&exist.collect::<Vec<_>>()) == ["32"]
+        });
+        drop(busy);
+        let said: Vec<Value> = asked.into_iter().map(answer).collect();
+        assert!(said.iter().all(|value| value.unsigned().is_some()), "{said:?}");
+        crowd.end();
+    };
+    server.command(&["CONFIG", "RESETSTAT"]);
+    round(1);
+    let counts = server.command_counts();
+    let of = |name: &str| counts.get(name).copied().unwrap_or(0);
+    assert_eq!((of("evalsha"), of("eval"), of("time")), (1, 0, 1), "{counts:?}");
+    assert_eq!((of("mget"), of("get"), of("set")), (1, 0, 64), "{counts:?}");
+}
+
+/// Reads commands until so many bytes of this kind have come, and gives them as one text.
+fn read_until(server: &mut UnixStream, what: &str, times: usize) -> String {
+    let (mut got, mut some) = (String::new(), [0; 4096]);
+    while got.matches(what).count() < times {
+        let length = server.read(&mut some).expect("it comes");
+        assert!(length > 0, "{got}");
+        got += std::str::from_utf8(&some[..length]).unwrap();
+    }
+    got
+}
+
+/// How often these scripts are called by their names, and how often a script is brought along.
+fn sent(bytes: &str) -> (usize, usize, usize) {
+    let of = |which: Which| bytes.matches(which.get().sha()).count();
+    (of(Which::Many), of(Which::Take), bytes.matches("$4\r\nEVAL\r\n").count())
+}
+
+#[test]
+fn after_a_refused_call_each_name_asks_by_its_own_script_and_later_ones_go_as_the_refusal_says() {
+    for (refused, later) in [
+        ("NOSCRIPT No matching script", (0, 0, 1)),
+        ("NOPERM no", (0, 2, 0)),
+        ("ERR unknown command", (0, 2, 0)),
+        ("BUSY Redis is busy running a script", (1, 0, 0)),
+        ("LOADING Redis is loading", (1, 0, 0)),
+    ] {
+        let mut crowd = Crowd::new(Together::Known);
+        let ask = |crowd: &Crowd, names: [&str; 2]| {
+            let busy = crowd.ours.busy();
+            let asked = names.map(|name| crowd.asks(&take(name, ClaimId::fresh(), FAR)));
+            (busy, asked)
+        };
+        let (busy, asked) = ask(&crowd, ["n:a", "n:b"]);
+        drop(busy);
+        assert_eq!(sent(&read_until(&mut crowd.theirs, "n:b:line", 1)), (1, 0, 0));
+        // These gather when the refusal comes.
+        crowd.first.extend(crowd.ours.send(CROWD));
+        let (busy, gather) = ask(&crowd, ["n:c", "n:d"]);
+        let said = format!("{}-{refused}\r\n", ":1\r\n".repeat(CROWD));
+        crowd.theirs.write_all(said.as_bytes()).unwrap();
+        // A caller reads it, while the driver's thread does other things.
+        let inlet = crowd.ours.pipe.inlet().unwrap();
+        let told = asked.map(|mut one| {
+            loop {
+                match one.try_recv() {
+                    Ok(told) => return told.unwrap().1,
+                    Err(TryRecvError::Empty) => _ = inlet.take(true),
+                    Err(TryRecvError::Closed) => panic!("nobody answers"),
+                }
+            }
+        });
+        drop(busy);
+        for one in told {
+            let Value::Error(text) = one else { panic!("{one:?}") };
+            assert_eq!(text, ALONE, "each asks by its own script");
+        }
+        let bytes = read_until(&mut crowd.theirs, ":line", 2);
+        assert_eq!(sent(&bytes), later, "{refused}");
+        drop(gather);
+        crowd.end();
+    }
+}
+
+#[test]
+fn r4_when_the_connection_ends_each_name_of_a_call_is_unknown_and_what_was_not_written_not_sent() {
+    let mut crowd = Crowd::new(Together::Known);
+    let claim = ClaimId::fresh();
+    let ask = |crowd: &Crowd, names: std::ops::Range<usize>| -> Vec<_> {
+        names.map(|n| crowd.asks(&take(&format!("n{n}"), claim, FAR))).collect()
+    };
+    let sent = ask(&crowd, 0..5);
+    read_until(&mut crowd.theirs, "n4:line", 1);
+    let busy = crowd.ours.busy();
+    let gathers = ask(&crowd, 5..8);
+    let Crowd { theirs, ours, first, .. } = crowd;
+    drop(theirs);
+    drop(busy);
+    for one in sent {
+        let broken = one.blocking_recv().unwrap().unwrap_err();
+        assert!(matches!(broken, Broken::Unknown(_)), "{broken:?}");
+    }
+    for one in gathers {
+        let broken = one.blocking_recv().unwrap().unwrap_err();
+        assert!(matches!(broken, Broken::NotSent(_)), "{broken:?}");
+    }
+    drop((ours, first));
+}
+
+#[test]
+fn r6_a_release_passes_by_what_gathers_but_for_a_request_for_the_same_lock() {
+    let mut crowd = Crowd::new(Together::Known);
+    let claim = ClaimId::fresh();
+    let busy = crowd.ours.busy();
+    let asks = |name: &str| crowd.asks(&take(name, claim, FAR));
+    let mut asked = vec![asks("n:a"), asks("n:b")];
+    let released = crowd.ours.pipe.send_now(&[give("n:c", claim, "7").by_name()]);
+    let mut theirs = crowd.theirs.try_clone().unwrap();
+    // The driver's thread stands still.
+    let bytes = read_until(&mut theirs, "n:c:watch", 1);
+    assert_eq!(sent(&bytes), (0, 0, 0), "it waits for no company: {bytes}");
+    asked.push(asks("n:d"));
+    let again = crowd.ours.pipe.send_now(&[give("n:b", claim, "7").by_name()]);
+    let bytes = read_until(&mut theirs, "n:b:watch", 1);
+    assert_eq!(sent(&bytes), (1, 0, 0));
+    let line = bytes.find("n:d:line").expect("they went before it, all in one");
+    assert!(line < bytes.find(Which::Release.get().sha()).unwrap(), "{bytes}");
+    drop((busy, asked, released, again));
+    crowd.theirs = theirs;
+    crowd.end();
+}
+
+#[test]
+fn r3_a_release_and_the_next_request_for_that_lock_never_change_places() {
+    let mut crowd = Crowd::new(Together::Known);
+    let claim = ClaimId::fresh();
+    let busy = crowd.ours.busy();
+    // Whatever comes first is first at the server, in company or not.
+    let mut asked = Vec::new();
+    for name in ["n:a", "n:b"] {
+        asked.push(crowd.asks(&give(name, claim, "7")));
+    }
+    for name in ["n:b", "n:c"] {
+        asked.push(crowd.asks(&take(name, claim, FAR)));
+    }
+    for name in ["n:c", "n:d"] {
+        asked.push(crowd.asks(&give(name, claim, "7")));
+    }
+    drop(busy);
+    let bytes = read_until(&mut crowd.theirs, "n:d:last", 1);
+    let many = bytes.find(Which::Many.get().sha()).expect("requests went together");
+    let gives: Vec<usize> =
+        bytes.match_indices(Which::Gives.get().sha()).map(|(at, _)| at).collect();
+    assert!(matches!(gives[..], [first, second] if first < many && many < second), "{bytes}");
+    drop(asked);
+    crowd.end();
+}
+
+#[test]
+fn r7_a_lock_whose_last_number_could_not_be_written_is_granted_by_its_own_script_alone() {
+    let server = RedisServer::start();
+    let mut pipe = lean::Pipe::to(&server);
+    // Whoever asks may write records, and no last number.
+    let may = ["~*", "+@all", "-set", "+set|n:a", "+set|n:b"];
+    server.command(&[&["ACL", "SETUSER", "few", "on", "nopass"], may.as_slice()].concat());
+    pipe.send(&[Command::new(["AUTH", "few", "any"])]);
+    let keys = Texts::from(["n:a:last", "n:b:last", "n:a", "n:b", "n:a:line", "n:b:line"]);
+    let (place, far) = (format!("{} ", place(ClaimId::fresh())), FAR.to_string());
+    let arguments = Texts::from([TTL_MS, &far, &place, &place]);
+    let call = Call { script: Which::Many, keys, arguments };
+    let said = pipe.send(&[call.in_full()]).remove(0);
+    let letters = said.items().get(1).and_then(Value::text);
+    assert_eq!(letters, Some("WW"), "{said:?}");
+    assert_eq!(server.command(&["EXISTS", "n:a", "n:b"]), ["2"]);
+}
+
+#[test]
+fn r5_callers_who_leave_while_their_requests_travel_together_leave_nothing() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let mut options = options(proxy.port());
+    options.request_timeout = Duration::from_secs(60);
+    let process = Process::with(options);
+    let names: Vec<String> = (0..60).map(|n| format!("n{n}")).collect();
+    let (warm, _) = process.take("warm", crate::words::claim::Mode::Exclusive);
+    assert!(matches!(process.release(warm.id), End::Freed));
+    proxy.hold(Way::Up);
+    let claims: Vec<_> = names.iter().map(|name| process.exclusive(name)).collect();
+    let stalled = process.stall();
+    let asked: Vec<Answer<Attempt>> =
+        claims.iter().map(|claim| process.engine.attempt(claim, Line::Join)).collect();
+    let left: Vec<_> = claims.iter().map(|claim| process.engine.withdraw(claim.id)).collect();
+    drop((asked, stalled));
+    proxy.heal();
+    for end in left {
+        let end = process.wait(end);
+        assert!(matches!(end, End::Freed | End::NotOurs), "{end:?}");
+    }
+    let counts = server.command_counts();
+    let by_themselves = counts.get("get").copied().unwrap_or(0);
+    assert!(by_themselves < 20, "they travelled together: {counts:?}");
+    let mut exists = vec!["EXISTS".to_owned()];
+    exists.extend(native_keys(&names));
+    let exists: Vec<&str> = exists.iter().map(String::as_str).collect();
+    until("nothing is held", || server.command(&exists) == ["0"]);
+}
