@@ -352,6 +352,12 @@ impl Links {
         (prompt, started)
     }
 
+    /// Sends a release that is awaited, perhaps in company, where others give back, too.
+    pub(super) fn start_in_company(&self, call: &Call) -> Option<(&Lane, Started)> {
+        let prompt = self.prompt();
+        prompt.start_in_company(call).map(|started| (prompt, started))
+    }
+
     /// Sends a withdrawal or a release.
     pub(super) fn part(&self, call: Call, awaited: bool) -> Leave {
         let (lane, started) = self.start_releases(&[&call], awaited);

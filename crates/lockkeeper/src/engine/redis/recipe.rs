@@ -29,7 +29,7 @@ use super::script::{Call, Which};
 use crate::engine::words::millis;
 use crate::engine::{Line, Number};
 use crate::protocol::table::Table;
-use crate::words::claim::Claim;
+use crate::words::claim::{Claim, Mode};
 use crate::words::clock::Ticks;
 use crate::words::id::{ClaimId, HoldId};
 use crate::words::name::Kind;
@@ -78,6 +78,8 @@ struct Held {
     limit: u16,
     /// A delay follows its lease.
     delayed: bool,
+    /// One holder alone, granted while nobody was in the way.
+    free: bool,
     ttl: Duration,
     /// What it was granted with, or converted.
     number: u64,
@@ -97,6 +99,8 @@ struct Asking {
     kind: Kind,
     place: Place,
     limit: u16,
+    /// There is one holder alone.
+    exclusive: bool,
     how: Line,
     hold: Option<HoldId>,
     give_up: Option<Ticks>,
@@ -187,6 +191,7 @@ impl Recipe {
                 kind: claim.kind,
                 place: Place::new(claim, hold, &self.rules.channel, since_us),
                 limit: claim.mode.permits().map_or(0, |_| limit_of(claim)),
+                exclusive: claim.mode == Mode::Exclusive,
                 how,
                 hold,
                 give_up: claim.give_up,
@@ -332,7 +337,7 @@ fn nothing() -> Call {
 
 fn limit_of(claim: &Claim) -> u16 {
     match claim.mode {
-        crate::words::claim::Mode::Permits { limit, .. } => limit,
+        Mode::Permits { limit, .. } => limit,
         _ => 0,
     }
 }

@@ -66,6 +66,7 @@ impl Lane {
         match self {
             Self::One(link) => {
                 if let [call] = calls
+                    && call.script == Which::Take
                     && let Some(started) = link.start_in_company(call)
                 {
                     return started;
@@ -81,17 +82,18 @@ impl Lane {
     /// caller waits for the answer.
     pub(in crate::engine) fn start_releases(&self, calls: &[&Call], awaited: bool) -> Started {
         match self {
-            Self::One(link) => {
-                if let [call] = calls
-                    && awaited
-                    && let Some(started) = link.start_in_company(call)
-                {
-                    return started;
-                }
-                link.start_releases(calls.iter().copied(), awaited)
-            }
+            Self::One(link) => link.start_releases(calls.iter().copied(), awaited),
             #[cfg(feature = "cluster")]
             Self::Many(nodes) => nodes.start_releases(calls, awaited),
+        }
+    }
+
+    /// Sends a release that is awaited, perhaps in company. `None`: it goes by itself.
+    pub(in crate::engine) fn start_in_company(&self, call: &Call) -> Option<Started> {
+        match self {
+            Self::One(link) => link.start_in_company(call),
+            #[cfg(feature = "cluster")]
+            Self::Many(_) => None,
         }
     }
 

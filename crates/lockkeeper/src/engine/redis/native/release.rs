@@ -88,7 +88,14 @@ impl Releases for Native {
             let asked = self.ask(claim, Line::Join, None);
             return Answer::later(async move { Released { ends, again: Some(asked.get().await) } });
         }
-        let (lane, sent) = self.links.start_releases(&to_send, awaited);
+        let in_company = match (to_send.as_slice(), holds) {
+            ([call], [hold]) if awaited && self.recipe().goes_short(*hold) => {
+                self.links.start_in_company(call)
+            }
+            _ => None,
+        };
+        let (lane, sent) =
+            in_company.unwrap_or_else(|| self.links.start_releases(&to_send, awaited));
         let mut sent = sent.each();
         let leaves = calls.into_iter().map(|call| {
             let (id, call) = call?;

@@ -57,6 +57,7 @@ impl Recipe {
         id: ClaimId,
         reply: Reply,
     ) -> Verdict {
+        let free = matches!(reply, Reply::Taken { .. });
         let reply = self.spelled_out(id, reply);
         let Read { before, node, order } = read;
         self.heard(node, reply.now_us(), before);
@@ -88,6 +89,7 @@ impl Recipe {
         // A request that the server answered before it put the question is no answer to it.
         let questioned = asking.questioned.take().is_some_and(|(of, at)| since(of, at));
         let (kind, limit, hold) = (asking.kind, asking.limit, asking.hold);
+        let exclusive = asking.exclusive;
         let drift = Drift { per_mille: self.rules.drift_permille, ..Drift::default() };
         let shown = |holder: &str, rest: Duration| {
             record::holder(holder, kind, limit, Some(rest)).map(Box::new)
@@ -113,6 +115,9 @@ impl Recipe {
                 let lease =
                     Lease { id: lease_of(id, hold), ttl, since: Some(before), confirm: false };
                 self.hold(node, id, number);
+                if let Some(Entry::Held(held)) = self.claims.get_mut(&id) {
+                    held.free = free && exclusive;
+                }
                 Verdict::Tell(Attempt::Granted(Grant {
                     number: number_of(kind, number),
                     lease: Some(lease),
@@ -318,6 +323,7 @@ impl Recipe {
             let before = match self.claims.get_mut(&hold) {
                 Some(Entry::Held(held)) => {
                     held.number = held.number.max(number);
+                    held.free = false;
                     held.converted.replace(id)
                 }
                 _ => None,
@@ -331,6 +337,7 @@ impl Recipe {
                 kind: asking.kind,
                 limit: asking.limit,
                 delayed: !asking.place.delay.is_zero(),
+                free: false,
                 ttl: asking.place.ttl,
                 number,
                 refuse_us: asking.refuse_us(),

@@ -71,6 +71,15 @@ impl Recipe {
         Some(Call { script: Which::Release, keys, arguments })
     }
 
+    /// Whether the release of a hold is all but sure to go the short way: it was free when it was
+    /// asked for, and nobody is known to have come since. Else it would be asked for twice.
+    pub(in crate::engine::redis) fn goes_short(&self, id: HoldId) -> bool {
+        match self.claims.get(&id) {
+            Some(Entry::Held(held)) => held.free && !self.busy.is(&held.record),
+            _ => false,
+        }
+    }
+
     /// Adds the keys and arguments that renew one lease; false when there is no such hold.
     pub(in crate::engine::redis) fn renewal(&self, lease: LeaseId, call: &mut Call) -> bool {
         let id = ClaimId(lease.0);

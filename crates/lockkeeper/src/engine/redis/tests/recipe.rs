@@ -84,6 +84,28 @@ fn r7_a_hold_knows_the_number_of_its_grant() {
 }
 
 #[test]
+fn a_release_travels_with_others_only_where_nobody_is_known_to_be_in_its_way() {
+    let mut recipe = recipe();
+    let asks = |recipe: &mut Recipe, mode: Mode, reply: Reply| {
+        let claim = Claim { mode, ..claim() };
+        recipe.ask(at(0), N, &claim, Line::Join, None);
+        recipe.answered(at(1), read(at(0), 1), claim.id, reply);
+        claim.id
+    };
+    let granted = Reply::Granted { now_us: 2_000_000, number: 9, ttl: TTL, beside: false };
+    let free = asks(&mut recipe, Mode::Exclusive, Reply::Taken { number: 9 });
+    let shared = asks(&mut recipe, Mode::Shared, Reply::Taken { number: 9 });
+    let contended = asks(&mut recipe, Mode::Exclusive, granted);
+    assert!(recipe.goes_short(free));
+    assert!(!recipe.goes_short(shared), "others may share it");
+    assert!(!recipe.goes_short(contended), "it was in use, and others may wait");
+    let waits = asks(&mut recipe, Mode::Exclusive, in_line());
+    assert!(!recipe.goes_short(free), "one of this process waits");
+    pushed(&mut recipe, waits, 3);
+    assert!(!recipe.goes_short(waits), "there was a line");
+}
+
+#[test]
 fn r7_a_push_that_another_node_hands_on_is_a_reason_to_ask_for_the_number() {
     let mut recipe = Recipe::new(Rules { moves: true, scattered: true, ..rules() });
     let nodes = [Node(0), Node(1), Node(2)];

@@ -167,6 +167,27 @@ fn r6_b5_a_release_brings_its_script_along_where_the_server_lacks_it_and_nowhere
 }
 
 #[test]
+fn the_first_release_that_is_awaited_is_one_message_where_the_server_lacks_the_script() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    let calls = || {
+        let counts = server.command_counts();
+        ["eval", "evalsha"].map(|name| counts.get(name).copied().unwrap_or(0))
+    };
+    for (hold, sent) in take(&process, &names(2)).into_iter().zip([[1, 0], [0, 1]]) {
+        let before = calls();
+        let Released { ends, .. } = process.wait(process.engine.release_awaited(&[hold], None));
+        assert!(matches!(ends.as_slice(), [End::Freed]), "{ends:?}");
+        let after = calls();
+        assert_eq!(
+            [after[0] - before[0], after[1] - before[1]],
+            sent,
+            "with its text, and without"
+        );
+    }
+}
+
+#[test]
 fn r6_b5_a_release_does_not_wait_behind_replicas_nor_for_the_second_connection() {
     let server = RedisServer::start();
     let wait = Some(Wait { replicas: 0, timeout: Duration::from_millis(100) });

@@ -68,7 +68,13 @@ impl Kind {
             _ => return None,
         };
         let fits = (call.keys.len(), call.arguments.len()) == kind.texts();
-        (fits && (kind == Self::Give || Terms::of(kind, call).is_some())).then_some(kind)
+        let alike = match kind {
+            Self::Take => Terms::of(kind, call).is_some(),
+            // The number that its grant gave. Without one it does not go the short way; and of
+            // permits, which others mostly have beside it, the limit stands there.
+            Self::Give => call.arguments.get(1).is_some_and(|last| last.parse::<u64>().is_ok()),
+        };
+        (fits && alike).then_some(kind)
     }
 }
 
@@ -340,6 +346,27 @@ impl<'a> Said<'a> {
                 Some(b'D') => Value::Integer(1),
                 _ => Value::Error(ALONE.into()),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_that_does_not_go_the_short_way_travels_alone() {
+        let give = |arguments: &[&str]| {
+            let keys = ["a", "a:line", "a:last", "watch"].into();
+            Kind::of(&Call {
+                script: Which::Release,
+                keys,
+                arguments: arguments.iter().collect::<Vec<_>>().into(),
+            })
+        };
+        assert_eq!(give(&["2 1 0 ", "17"]), Some(Kind::Give));
+        for alone in [&["2 1 0 ", ""][..], &["2 1 0 ", "2:5:l"], &["2 1 0 ", "17", "9"]] {
+            assert_eq!(give(alone), None, "{alone:?}");
         }
     }
 }

@@ -79,14 +79,20 @@ impl Link {
         Started::sent(before, answers)
     }
 
-    /// Sends a request that may leave in company. `None`: it goes by itself.
+    /// Sends a request that may leave in company. `None`: it goes by itself, as a release does that
+    /// has to bring its script along.
     pub(in crate::engine) fn start_in_company(&self, call: &Call) -> Option<Started> {
         let kind = Kind::of(call)?;
         if self.gate.is_some() || self.born != fork_generation() {
             return None;
         }
         let before = self.clock.now();
-        let pipe = self.lock().pipe.clone()?;
+        let state = self.lock();
+        if kind == Kind::Give && !state.known.contains(&call.script) {
+            return None;
+        }
+        let pipe = state.pipe.clone()?;
+        drop(state);
         Some(Started::sent(before, vec![pipe.send_in_company(kind, call)]))
     }
 
