@@ -133,6 +133,8 @@ pub(super) struct Group {
     ttl_ms: String,
     /// The earliest time until which one of them may be carried out.
     until: u64,
+    /// The latest of these.
+    latest: u64,
 }
 
 impl Group {
@@ -143,6 +145,7 @@ impl Group {
             asked: VecDeque::new(),
             ttl_ms: String::new(),
             until: u64::MAX,
+            latest: 0,
         }
     }
 
@@ -166,7 +169,8 @@ impl Group {
     /// Whether it may join.
     pub(super) fn takes(&self, call: &Call) -> bool {
         let alike = |terms: Terms<'_>| {
-            terms.ttl_ms == self.ttl_ms && terms.until.abs_diff(self.until) <= EARLY_TICKS
+            let apart = self.latest.max(terms.until).abs_diff(self.until.min(terms.until));
+            terms.ttl_ms == self.ttl_ms && apart <= EARLY_TICKS
         };
         self.is_empty() || Terms::of(self.kind, call).is_none_or(alike)
     }
@@ -177,6 +181,7 @@ impl Group {
                 self.ttl_ms.push_str(terms.ttl_ms);
             }
             self.until = self.until.min(terms.until);
+            self.latest = self.latest.max(terms.until);
         }
         let begins = self.bytes.len();
         self.bytes.extend_from_slice(call.keys.body());
@@ -353,6 +358,27 @@ impl<'a> Said<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn take(until: u64) -> Call {
+        let arguments = ["place ".to_owned(), "30000".to_owned(), until.to_string()];
+        Call {
+            script: Which::Take,
+            keys: ["a", "a:last", "a:line"].into(),
+            arguments: arguments.into(),
+        }
+    }
+
+    #[test]
+    fn r3_the_times_until_which_requests_of_one_call_may_come_are_ten_milliseconds_apart_at_most() {
+        let mut group = Group::new(Kind::Take);
+        for until in [10_000, 9_500] {
+            assert!(group.takes(&take(until)));
+            group.push(&take(until), oneshot::channel().0);
+        }
+        for (until, joins) in [(9_375, true), (9_374, false), (10_125, true), (10_126, false)] {
+            assert_eq!(group.takes(&take(until)), joins, "{until}");
+        }
+    }
 
     #[test]
     fn a_release_that_does_not_go_the_short_way_travels_alone() {
