@@ -6,8 +6,8 @@ local names = #KEYS / 2
 local kept = redis.call('MGET', unpack(KEYS))
 local said, free = {}, {}
 for i = 1, names do
-  local begins, value = ARGV[2 * i - 1], kept[i + names]
-  if kept[i] == ARGV[2 * i] and value and string.sub(value, 1, #begins) == begins then
+  local begins, last, value = ARGV[2 * i - 1], ARGV[2 * i], kept[i + names]
+  if last ~= '' and kept[i] == last and value and string.sub(value, 1, #begins) == begins then
     free[#free + 1], said[i] = KEYS[i + names], 'D'
   else
     said[i] = 'W'

@@ -10,11 +10,18 @@ local number = string.format('%.0f', tick)
 -- A key of another type is shown as none.
 local kept = redis.call('MGET', unpack(KEYS, 1, names))
 local late = tick > tonumber(ARGV[2])
-local said = {}
+-- What a server refuses to everybody, because it is full or a replica.
+local function to_all(why)
+  for _, word in ipairs({'READONLY ', 'OOM ', 'MISCONF ', 'NOREPLICAS '}) do
+    local at = string.find(why, word, 1, true)
+    if at then return {err = string.sub(why, at)} end
+  end
+end
+local said, wrote = {}, false
 for i = 1, names do
   local last = kept[i]
   local before = last and not string.find(last, '%D') and tonumber(last)
-    or not last and redis.call('EXISTS', KEYS[i], KEYS[i + 2 * names]) == 0 and 0
+    or not last and redis.pcall('EXISTS', KEYS[i], KEYS[i + 2 * names]) == 0 and 0
   said[i] = 'W'
   if late then
     said[i] = 'T'
@@ -22,6 +29,7 @@ for i = 1, names do
     -- What refuses it here is for its own script to tell; the others have nothing to do with it.
     local set = redis.pcall('SET', KEYS[i + names], ARGV[i + 2] .. number, 'PX', ARGV[1], 'NX')
     if set and set.ok then
+      wrote = true
       -- MSET would take away the time to live of all of them.
       if tick % 4294967296 < tick - before then
         set = redis.pcall('SET', KEYS[i], number, 'EX', '604800')
@@ -30,6 +38,10 @@ for i = 1, names do
       end
       -- Where `last` was not written acquire.lua finds its claim's record, and makes up for it.
       if set.ok then said[i] = 'G' end
+    elseif set and not wrote then
+      -- Then nothing is to be asked of it name by name.
+      local refused = to_all(set.err)
+      if refused then return refused end
     end
   end
 end

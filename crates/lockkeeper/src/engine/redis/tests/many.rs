@@ -18,6 +18,7 @@ use super::releases::native_keys;
 use super::server::RedisServer;
 use super::support::{PATIENCE, Process, options, until};
 use crate::engine::{Answer, Attempt, End, Line};
+use crate::words::claim::Mode;
 use crate::words::id::ClaimId;
 
 /// No request comes late.
@@ -152,6 +153,11 @@ fn after_a_refused_call_each_name_asks_by_its_own_script_and_later_ones_go_as_th
         ("NOSCRIPT No matching script", (0, 0, 1)),
         ("NOPERM no", (0, 2, 0)),
         ("ERR unknown command", (0, 2, 0)),
+        ("CROSSSLOT Keys in request don't hash to the same slot", (0, 2, 0)),
+        ("MOVED 5 127.0.0.1:1", (0, 2, 0)),
+        ("CLUSTERDOWN The cluster is down", (0, 2, 0)),
+        ("READONLY You can't write against a read only replica.", (1, 0, 0)),
+        ("ERR Error running script (call to f_5): @user_script:1: -OOM command", (1, 0, 0)),
         ("BUSY Redis is busy running a script", (1, 0, 0)),
         ("LOADING Redis is loading", (1, 0, 0)),
     ] {
@@ -183,7 +189,9 @@ fn after_a_refused_call_each_name_asks_by_its_own_script_and_later_ones_go_as_th
         drop(busy);
         for one in told {
             let Value::Error(text) = one else { panic!("{one:?}") };
-            assert_eq!(text, ALONE, "each asks by its own script");
+            // Of what is refused to everybody each is told at once.
+            let all = ["READONLY ", "OOM "].iter().any(|word| refused.contains(word));
+            assert_eq!(text, if all { refused } else { ALONE });
         }
         let bytes = read_until(&mut crowd.theirs, ":line", 2);
         assert_eq!(sent(&bytes), later, "{refused}");
@@ -272,16 +280,108 @@ fn r7_a_lock_whose_last_number_could_not_be_written_is_granted_by_its_own_script
     let mut pipe = lean::Pipe::to(&server);
     // Whoever asks may write records, and no last number.
     let may = ["~*", "+@all", "-set", "+set|n:a", "+set|n:b"];
-    server.command(&[&["ACL", "SETUSER", "few", "on", "nopass"], may.as_slice()].concat());
+    let said = asked_by(&may, &server, &mut pipe);
+    assert_eq!(said.items().get(1).and_then(Value::text), Some("WW"), "{said:?}");
+    assert_eq!(server.command(&["EXISTS", "n:a", "n:b"]), ["2"]);
+}
+
+/// What a user who may do this is answered who asks for two locks in one call.
+fn asked_by(may: &[&str], server: &RedisServer, pipe: &mut lean::Pipe) -> Value {
+    server.command(&[&["ACL", "SETUSER", "few", "reset", "on", "nopass"], may].concat());
     pipe.send(&[Command::new(["AUTH", "few", "any"])]);
     let keys = Texts::from(["n:a:last", "n:b:last", "n:a", "n:b", "n:a:line", "n:b:line"]);
     let (place, far) = (format!("{} ", place(ClaimId::fresh())), FAR.to_string());
     let arguments = Texts::from([TTL_MS, &far, &place, &place]);
     let call = Call { script: Which::Many, keys, arguments };
-    let said = pipe.send(&[call.in_full()]).remove(0);
-    let letters = said.items().get(1).and_then(Value::text);
-    assert_eq!(letters, Some("WW"), "{said:?}");
-    assert_eq!(server.command(&["EXISTS", "n:a", "n:b"]), ["2"]);
+    pipe.send(&[call.in_full()]).remove(0)
+}
+
+#[test]
+fn r4_a_name_whose_line_may_not_be_looked_at_leaves_the_others_of_its_call_alone() {
+    let server = RedisServer::start();
+    let mut pipe = lean::Pipe::to(&server);
+    server.command(&["SET", "n:a:last", "5"]);
+    // The second one has no last number, so somebody may be in line.
+    let said = asked_by(&["~*", "+@all", "-exists"], &server, &mut pipe);
+    assert_eq!(said.items().get(1).and_then(Value::text), Some("GW"), "{said:?}");
+    assert_eq!(server.command(&["EXISTS", "n:a", "n:b"]), ["1"]);
+}
+
+#[test]
+fn what_a_server_refuses_to_everybody_it_says_once_for_all_names_of_a_call() {
+    let server = RedisServer::start();
+    let mut pipe = lean::Pipe::to(&server);
+    for (refuses, says) in [
+        (["CONFIG", "SET", "maxmemory", "1"], "OOM "),
+        (["CONFIG", "SET", "min-replicas-to-write", "1"], "NOREPLICAS "),
+    ] {
+        server.command(&refuses);
+        let said = asked_by(&["~*", "+@all"], &server, &mut pipe);
+        let Value::Error(text) = &said else { panic!("{said:?}") };
+        assert!(text.starts_with(says), "{text}");
+        assert_eq!(server.command(&["EXISTS", "n:a", "n:b"]), ["0"]);
+        server.command(&[&refuses[..3], &["0"]].concat());
+    }
+}
+
+#[test]
+fn a_release_without_a_number_is_none_of_those_that_are_answered_together() {
+    let server = RedisServer::start();
+    let mut pipe = lean::Pipe::to(&server);
+    let claim = ClaimId::fresh();
+    server.command(&["SET", "n:a", &place(claim)]);
+    server.command(&["SET", "n:a:last", ""]);
+    let begins = format!("2 {claim} 0 ");
+    let (keys, arguments) = (["n:a:last", "n:a"].into(), [begins.as_str(), ""].into());
+    let call = Call { script: Which::Gives, keys, arguments };
+    assert_eq!(pipe.send(&[call.in_full()]).remove(0).text(), Some("W"));
+    assert_eq!(server.command(&["EXISTS", "n:a"]), ["1"]);
+}
+
+#[test]
+fn r1_of_two_requests_for_one_lock_in_one_call_the_first_gets_it() {
+    let server = RedisServer::start();
+    let crowd = Crowd::new(Together::Anew);
+    let busy = crowd.ours.busy();
+    let claims = [ClaimId::fresh(), ClaimId::fresh()];
+    let asked = [("n:a", claims[0]), ("n:a", claims[1]), ("n:b", claims[1])]
+        .map(|(name, claim)| crowd.asks(&take(name, claim, FAR)));
+    drop(busy);
+    crowd.serve(&server);
+    let said = asked.map(answer);
+    assert!(said[0].unsigned().is_some() && said[2].unsigned().is_some(), "{said:?}");
+    assert_eq!(said[1].items().first().and_then(Value::text), Some("W"), "{said:?}");
+    let kept = server.command(&["GET", "n:a"]).concat();
+    assert!(kept.starts_with(&place(claims[0])), "{kept}");
+    assert_eq!(server.command_counts().get("mget"), Some(&1), "they went together");
+    crowd.end();
+}
+
+#[test]
+fn r10_of_releases_that_travel_together_one_wakes_the_process_that_waits_for_its_lock() {
+    let server = RedisServer::start();
+    let (process, other) = (Process::of(&server), Process::of(&server));
+    let awaited = |claim: ClaimId| process.engine.release_awaited(&[claim], None);
+    let (warm, _) = process.take("warm", Mode::Exclusive);
+    assert!(matches!(process.wait(awaited(warm.id)).ends.as_slice(), [End::Freed]));
+    let names: Vec<String> = (0..40).map(|n| format!("n{n}")).collect();
+    let holds: Vec<ClaimId> =
+        names.iter().map(|name| process.take(name, Mode::Exclusive).0.id).collect();
+    let waits = other.queue("n30", Mode::Exclusive);
+    let calls = || {
+        let counts = server.command_counts();
+        ["eval", "evalsha"].map(|name| counts.get(name).copied().unwrap_or(0)).iter().sum::<u64>()
+    };
+    let (before, stalled) = (calls(), process.stall());
+    let ended: Vec<_> = holds.iter().map(|hold| awaited(*hold)).collect();
+    drop(stalled);
+    for released in ended {
+        let ends = process.wait(released).ends;
+        assert!(matches!(ends.as_slice(), [End::Freed]), "{ends:?}");
+    }
+    other.granted(waits.id);
+    let calls = calls() - before;
+    assert!(calls < 30, "they travelled together: {calls} calls");
 }
 
 #[test]
@@ -292,7 +392,7 @@ fn r5_callers_who_leave_while_their_requests_travel_together_leave_nothing() {
     options.request_timeout = Duration::from_secs(60);
     let process = Process::with(options);
     let names: Vec<String> = (0..60).map(|n| format!("n{n}")).collect();
-    let (warm, _) = process.take("warm", crate::words::claim::Mode::Exclusive);
+    let (warm, _) = process.take("warm", Mode::Exclusive);
     assert!(matches!(process.release(warm.id), End::Freed));
     proxy.hold(Way::Up);
     let claims: Vec<_> = names.iter().map(|name| process.exclusive(name)).collect();
@@ -313,4 +413,44 @@ fn r5_callers_who_leave_while_their_requests_travel_together_leave_nothing() {
     exists.extend(native_keys(&names));
     let exists: Vec<&str> = exists.iter().map(String::as_str).collect();
     until("nothing is held", || server.command(&exists) == ["0"]);
+}
+
+#[test]
+fn r4_a_name_that_asks_alone_is_unknown_when_the_connection_breaks_meanwhile() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let mut options = options(proxy.port());
+    options.request_timeout = Duration::from_secs(60);
+    let process = Process::with(options);
+    process.take("warm", Mode::Exclusive);
+    // What is about many names needs it.
+    server.command(&["ACL", "SETUSER", "default", "-mget"]);
+    let claims: Vec<_> = (0..30).map(|n| process.exclusive(&format!("n{n}"))).collect();
+    let in_full = || server.command_counts().get("eval").copied().unwrap_or(0);
+    let (before, stalled) = (in_full(), process.stall());
+    let asked: Vec<Answer<Attempt>> =
+        claims.iter().map(|claim| process.engine.attempt(claim, Line::Join)).collect();
+    drop(stalled);
+    until("those that went together were refused", || in_full() > before);
+    proxy.hold_present(Way::Up);
+    let attempts: Vec<Attempt> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until("one of them asks alone", || proxy.held(Way::Up) > 0);
+            proxy.cut();
+        });
+        asked.into_iter().map(|asked| process.wait(asked)).collect()
+    });
+    server.command(&["ACL", "SETUSER", "default", "+mget"]);
+    let mut unknown = 0;
+    for (claim, attempt) in claims.iter().zip(attempts) {
+        match attempt {
+            Attempt::Granted(_) => {}
+            Attempt::Unknown(_) => {
+                unknown += 1;
+                process.granted_at_last(claim);
+            }
+            other => panic!("{}: {other:?}", claim.name),
+        }
+    }
+    assert!(unknown > 0, "the one that had asked");
 }

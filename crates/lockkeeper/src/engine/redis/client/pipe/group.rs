@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{Broken, Outcome};
 use crate::engine::redis::client::texts::{length_of_first, push_bulk, push_number};
+use crate::engine::redis::errors;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::{Call, Which, head};
 
@@ -85,6 +86,11 @@ const KEYS_MAX: usize = 4;
 /// the whole call, and whose fault that was is not known. One that was granted all the same is told
 /// so then (R3).
 pub(in crate::engine) const ALONE: &str = "ALONE many names in one call were refused";
+
+/// Whether a server refuses the writes of everybody: it is full, or a replica.
+pub(super) fn refuses_writes(text: &str) -> bool {
+    errors::takes_no_writes(text) || text.contains("READONLY ")
+}
 
 /// One request of a group.
 struct Asked {
@@ -236,9 +242,9 @@ impl Group {
     pub(super) fn tell(self, order: u64, value: &Value) {
         let said = Said::of(self.kind, value, self.asked.len());
         let other = match value {
-            Value::Error(_) => Value::Error(ALONE.into()),
-            // What is no answer is so for each of them.
-            garbage => garbage.clone(),
+            Value::Error(text) if !refuses_writes(text) => Value::Error(ALONE.into()),
+            // What it refuses to everybody, and what is no answer, is so for each of them.
+            all => all.clone(),
         };
         for (at, asked) in self.asked.into_iter().enumerate() {
             let one = said.as_ref().map_or_else(|| other.clone(), |said| said.one(at));

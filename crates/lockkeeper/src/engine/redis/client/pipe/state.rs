@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::super::resp::{Command, Value};
 use super::super::script::Call;
-use super::group::{Company, Group, Kind, Together};
+use super::group::{Company, Group, Kind, Together, refuses_writes};
 use super::{Broken, CHUNK, CROWD, DIRECT_BELOW, Haste, Outcome};
 use crate::engine::at_exit::AtRisk;
 use crate::engine::stream::Writer;
@@ -228,8 +228,7 @@ impl State {
             let together = &mut self.company.open(group.kind).together;
             if text.starts_with("NOSCRIPT") {
                 *together = Together::Anew;
-            } else if text.starts_with("NOPERM") || text.starts_with("ERR") {
-                // The server's user may not, or one name's key is in the way of all.
+            } else if is_for_good(text) {
                 *together = Together::Never;
             }
         }
@@ -326,4 +325,13 @@ impl State {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         waiting.map(|one| (one.reply, one.starts_at < self.written)).collect()
     }
+}
+
+/// Whether a call of many names was refused for what it is, and so would be the next: the server's
+/// user may not, names are in different slots, or one name's key is in the way of all.
+fn is_for_good(text: &str) -> bool {
+    let words = ["NOPERM", "CROSSSLOT", "MOVED", "CLUSTERDOWN"];
+    // Before version 7 a server that takes no writes for now says so inside of ERR.
+    let is_error = text.starts_with("ERR") && !refuses_writes(text);
+    is_error || words.iter().any(|word| text.starts_with(word))
 }
