@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::super::pipe::{OnPush, Outcome, Pipe};
+use super::super::pipe::{Kind, OnPush, Outcome, Pipe, Together};
 use super::super::resp::{Command, Value};
+use super::many::{FAR, take};
 use super::support::PATIENCE;
 use crate::engine::Took;
 use crate::engine::stream::Stream;
+use crate::words::id::ClaimId;
 
 /// A connection whose driver runs on a thread of its own, as the keeper's does.
 pub(super) struct Ours {
@@ -319,6 +321,34 @@ fn what_those_ask_who_were_answered_together_is_written_once_by_the_last_of_them
     drop(busy);
     all_say(asked, 1);
     all_say(again, 1);
+    ours.end();
+}
+
+#[test]
+fn the_driver_is_called_back_also_to_what_gathers_for_one_call_once_the_crowd_is_gone() {
+    let (ours, mut server) = connected(40 * PATIENCE, no_push());
+    ours.pipe.travel(Kind::Take, Together::Known);
+    let (asked, busy) = left_to_callers(&ours, &mut server, 12);
+    server.write_all(":1\r\n".repeat(5).as_bytes()).unwrap();
+    ours.caller_reads();
+    // Those that were answered do something else.
+    ours.pipe.inlet().unwrap().flush();
+    server.write_all(":1\r\n".repeat(6).as_bytes()).unwrap();
+    ours.caller_reads();
+    let again = [ours.send(1), ours.send(1)];
+    read_exactly(&mut server, 2 * PING.len());
+    let call = take("n:a", ClaimId::fresh(), FAR);
+    let gathers = ours.pipe.send_in_company(Kind::Take, &call);
+    assert_eq!(come(&mut server), 0, "others may join it");
+    assert!(ours.pipe.is_left());
+    server.write_all(b":1\r\n:1\r\n").unwrap();
+    ours.caller_reads();
+    assert!(!ours.pipe.is_left(), "nobody else is sure to write it");
+    drop(busy);
+    let mut whole = Vec::new();
+    call.by_name().encode(&mut whole);
+    read_exactly(&mut server, whole.len());
+    drop((asked, again, gathers));
     ours.end();
 }
 

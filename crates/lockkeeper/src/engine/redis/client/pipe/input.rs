@@ -94,7 +94,7 @@ impl Shared {
     fn call_back(&self) {
         let driver = {
             let mut state = self.lock();
-            let few = !state.waiting.is_empty() && !state.is_crowd();
+            let few = state.to_come() > 0 && !state.is_crowd();
             if few && std::mem::take(&mut state.left) { state.driver.take() } else { None }
         };
         if let Some(driver) = driver {
