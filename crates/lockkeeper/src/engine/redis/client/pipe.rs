@@ -7,8 +7,9 @@
 //! have run ([`Inlet::promise`]): many tasks share a few system calls, and the driver's thread
 //! sleeps. It writes only where no caller reads. What gathers and is alike leaves in one call for
 //! many names (`group`). A release that nobody waits for is always written by its caller: the
-//! process may end before the driver runs. What gathered before it goes with it; in a crowd it
-//! passes by what gathers, which may become more.
+//! process may end before the driver runs. What was queued before it goes with it. In a crowd what
+//! gathers to leave in one call does not: it may become more, and stays there but for a request for
+//! the same lock.
 //!
 //! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there
 //! first. In a crowd the driver leaves them to callers for a few milliseconds.
@@ -49,8 +50,8 @@ const READ_BYTES: usize = 32 << 10;
 /// With fewer replies outstanding a command is always written by its caller: the release before it
 /// need not be answered first.
 const DIRECT_BELOW: usize = 2;
-/// So much that gathered is written by whoever queued last: the server works on it while the others
-/// of a crowd still ask.
+/// So much that is queued, a full call of many names among it, is written by whoever queued last:
+/// the server works on it while the others of a crowd still ask.
 const CHUNK: usize = 2 << 10;
 /// With so many replies outstanding, or just read, the driver leaves them to the callers that watch
 /// the socket, one of which reads for all in their own runtime. What the driver reads, each of them
