@@ -82,7 +82,12 @@ impl Inlet for All {
     }
 
     fn promise(&self) -> bool {
-        self.all().iter().fold(false, |any, inlet| inlet.promise() || any)
+        // Each of them is to be asked.
+        let mut any = false;
+        for inlet in self.all() {
+            any |= inlet.promise();
+        }
+        any
     }
 
     fn flush(&self) {

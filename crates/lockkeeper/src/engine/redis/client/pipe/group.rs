@@ -109,8 +109,8 @@ impl Asked {
     }
 }
 
-/// How far apart the `not_after` of those in one call may be, in ticks of 16 µs. The earliest counts
-/// for all, so a request may be refused so much too early (R3).
+/// How far apart the `not_after` of those in one call may be, in ticks of 16 µs. The earliest
+/// counts for all, so a request may be refused so much too early (R3).
 const EARLY_TICKS: u64 = 625;
 
 /// What requests for free locks that leave together have in common.
