@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::texts::{Texts, length_of_first};
+use super::texts::Texts;
 
 /// The longest text we accept from a server; more is not an answer to anything we ask.
 const BULK_BYTES_MAX: usize = 64 << 20;
@@ -143,13 +143,8 @@ impl Command {
     }
 
     /// Its words, each as it is sent.
-    pub(super) fn texts(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.0.body();
-        std::iter::from_fn(move || {
-            let (text, more) = rest.split_at_checked(length_of_first(rest))?;
-            rest = more;
-            (!text.is_empty()).then_some(text)
-        })
+    pub(super) fn bodies(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.bodies()
     }
 }
 

@@ -64,9 +64,17 @@ impl Texts {
         })
     }
 
-    /// The first, as it is sent.
-    pub(super) fn first_body(&self) -> &[u8] {
-        self.body.get(..length_of_first(&self.body)).unwrap_or_default()
+    /// Each as it is sent.
+    pub(super) fn bodies(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.body.as_slice();
+        std::iter::from_fn(move || {
+            let end = rest.iter().position(|byte| *byte == b'\r')?;
+            let digits = rest.get(1..end)?;
+            let length = digits.iter().fold(0, |all, digit| all * 10 + usize::from(digit - b'0'));
+            let (text, more) = rest.split_at_checked(end + 2 + length + 2)?;
+            rest = more;
+            Some(text)
+        })
     }
 
     /// As they are sent.
@@ -94,14 +102,6 @@ pub(super) fn push_bulk(to: &mut Vec<u8>, parts: &[impl AsRef<[u8]>]) {
 pub(super) fn push_number(to: &mut Vec<u8>, number: u64) {
     let mut digits = [0u8; 20];
     push_bulk(to, &[decimal(number, &mut digits)]);
-}
-
-/// How many bytes the first of texts takes as it is sent; 0 where there is none.
-pub(super) fn length_of_first(texts: &[u8]) -> usize {
-    let Some(end) = texts.iter().position(|byte| *byte == b'\r') else { return 0 };
-    let digits = texts.get(1..end).unwrap_or_default();
-    let length = digits.iter().fold(0, |length, digit| length * 10 + usize::from(digit - b'0'));
-    end + 2 + length + 2
 }
 
 impl fmt::Debug for Texts {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Broken, Outcome};
-use crate::engine::redis::client::texts::{length_of_first, push_bulk, push_number};
+use crate::engine::redis::client::texts::{push_bulk, push_number};
 use crate::engine::redis::errors;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::{Call, Which, head};
@@ -17,6 +17,7 @@ use crate::engine::redis::script::{Call, Which, head};
 const NAMES_MAX: usize = 32;
 /// And in how many bytes, where names are long.
 const BYTES_MAX: usize = 16 << 10;
+
 /// Of what a group asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Kind {
@@ -27,14 +28,6 @@ pub(in crate::engine) enum Kind {
 }
 
 impl Kind {
-    /// What one of them alone calls.
-    fn alone(self) -> Which {
-        match self {
-            Self::Take => Which::Take,
-            Self::Give => Which::Release,
-        }
-    }
-
     /// What many of them call.
     pub(in crate::engine) fn together(self) -> Which {
         match self {
@@ -43,44 +36,31 @@ impl Kind {
         }
     }
 
-    /// How many keys and arguments one of them has by itself.
-    fn texts(self) -> (usize, usize) {
+    /// Which of the keys of one go along in company, in their order there, and how many of its
+    /// arguments. The others are the same for all, or found out by its own script.
+    fn along(self) -> (&'static [usize], usize) {
         match self {
-            // Record, last and line; place, time to live, and until when.
-            Self::Take => (3, 3),
-            // Record, line, last and watch; how the record begins, and what last says.
-            Self::Give => (4, 2),
-        }
-    }
-
-    /// Which of the keys go along in company, in their order there.
-    fn keys(self) -> &'static [usize] {
-        match self {
-            Self::Take => &[1, 0, 2],
-            Self::Give => &[2, 0],
+            // Of record, last and line all; the place.
+            Self::Take => (&[1, 0, 2], 1),
+            // Of record, line, last and watch; how the record begins, and what last says.
+            Self::Give => (&[2, 0], 2),
         }
     }
 
     /// What is of this kind, by what it calls.
     pub(in crate::engine) fn of(call: &Call) -> Option<Self> {
-        let kind = match call.script {
-            Which::Take => Self::Take,
-            Which::Release => Self::Give,
-            _ => return None,
-        };
-        let fits = (call.keys.len(), call.arguments.len()) == kind.texts();
-        let alike = match kind {
-            Self::Take => Terms::of(kind, call).is_some(),
-            // The number that its grant gave. Without one it does not go the short way; and of
-            // permits, which others mostly have beside it, the limit stands there.
-            Self::Give => call.arguments.get(1).is_some_and(|last| last.parse::<u64>().is_ok()),
-        };
-        (fits && alike).then_some(kind)
+        let (keys, arguments) = (call.keys.len(), call.arguments.len());
+        match (call.script, keys, arguments) {
+            (Which::Take, 3, 3) => Terms::of(call).map(|_| Self::Take),
+            // Its second is the number that its grant gave. Without one it does not go the short
+            // way; and of permits, which others mostly have beside it, the limit stands there.
+            (Which::Release, 4, 2) => {
+                call.arguments.get(1)?.parse::<u64>().ok().map(|_| Self::Give)
+            }
+            _ => None,
+        }
     }
 }
-
-/// Most keys that one request has.
-const KEYS_MAX: usize = 4;
 
 /// What one is told whose own script is to be asked: something is in its way, or the server refused
 /// the whole call, and whose fault that was is not known. One that was granted all the same is told
@@ -94,19 +74,8 @@ pub(super) fn refuses_writes(text: &str) -> bool {
 
 /// One request of a group.
 struct Asked {
-    /// Where its texts begin; where each of its keys ends, its first argument, and the others.
-    begins: usize,
-    ends: [usize; KEYS_MAX + 2],
+    call: Call,
     reply: oneshot::Sender<Outcome>,
-}
-
-impl Asked {
-    /// One of its keys, or its arguments, in the bytes of its group.
-    fn part<'a>(&self, bytes: &'a [u8], at: usize) -> &'a [u8] {
-        let end = |at: usize| self.ends.get(at).copied().unwrap_or(self.begins);
-        let begins = at.checked_sub(1).map_or(self.begins, end);
-        bytes.get(begins..end(at)).unwrap_or_default()
-    }
 }
 
 /// How far apart the `not_after` of those in one call may be, in ticks of 16 µs. The earliest
@@ -120,8 +89,8 @@ struct Terms<'a> {
 }
 
 impl<'a> Terms<'a> {
-    fn of(kind: Kind, call: &'a Call) -> Option<Self> {
-        if kind == Kind::Give {
+    fn of(call: &'a Call) -> Option<Self> {
+        if call.script != Which::Take {
             return None;
         }
         let mut texts = call.arguments.iter().skip(1);
@@ -132,9 +101,9 @@ impl<'a> Terms<'a> {
 /// Requests that leave together.
 pub(super) struct Group {
     pub(super) kind: Kind,
-    /// The texts of all of them, as they are sent.
-    bytes: Vec<u8>,
     asked: VecDeque<Asked>,
+    /// How long their texts are.
+    bytes: usize,
     /// The time to live of all of them.
     ttl_ms: String,
     /// The earliest time until which one of them may be carried out.
@@ -147,8 +116,8 @@ impl Group {
     pub(super) fn new(kind: Kind) -> Self {
         Self {
             kind,
-            bytes: Vec::new(),
             asked: VecDeque::new(),
+            bytes: 0,
             ttl_ms: String::new(),
             until: u64::MAX,
             latest: 0,
@@ -164,12 +133,12 @@ impl Group {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.asked.len() >= NAMES_MAX || self.bytes.len() >= BYTES_MAX
+        self.asked.len() >= NAMES_MAX || self.bytes >= BYTES_MAX
     }
 
     /// Whether one of them is about the lock of this record, as that is sent.
     pub(super) fn is_about(&self, record: &[u8]) -> bool {
-        self.asked.iter().any(|asked| asked.part(&self.bytes, 0) == record)
+        self.asked.iter().any(|asked| asked.call.keys.bodies().next() == Some(record))
     }
 
     /// Whether it may join.
@@ -178,41 +147,29 @@ impl Group {
             let apart = self.latest.max(terms.until).abs_diff(self.until.min(terms.until));
             terms.ttl_ms == self.ttl_ms && apart <= EARLY_TICKS
         };
-        self.is_empty() || Terms::of(self.kind, call).is_none_or(alike)
+        self.is_empty() || Terms::of(call).is_none_or(alike)
     }
 
     pub(super) fn push(&mut self, call: &Call, reply: oneshot::Sender<Outcome>) {
-        if let Some(terms) = Terms::of(self.kind, call) {
+        if let Some(terms) = Terms::of(call) {
             if self.is_empty() {
                 self.ttl_ms.push_str(terms.ttl_ms);
             }
             self.until = self.until.min(terms.until);
             self.latest = self.latest.max(terms.until);
         }
-        let begins = self.bytes.len();
-        self.bytes.extend_from_slice(call.keys.body());
-        self.bytes.extend_from_slice(call.arguments.body());
-        let parts = self.kind.texts().0 + 1;
-        let (mut at, mut ends) = (begins, [self.bytes.len(); KEYS_MAX + 2]);
-        for end in ends.iter_mut().take(parts) {
-            at += self.bytes.get(at..).map_or(0, length_of_first);
-            *end = at;
-        }
-        self.asked.push_back(Asked { begins, ends, reply });
+        self.bytes += call.keys.body().len() + call.arguments.body().len();
+        self.asked.push_back(Asked { call: call.clone(), reply });
     }
 
     /// Appends the call to what goes to the socket; with its text where the server lacks it.
     pub(super) fn encode(&self, known: bool, out: &mut Vec<u8>) {
-        let names = self.asked.len();
-        let (all, keys) = (self.kind.texts().0, self.kind.keys());
-        let arguments = match self.kind {
-            Kind::Take => names + 2,
-            Kind::Give => 2 * names,
-        };
-        head(self.kind.together(), known, (keys.len() * names, arguments), out);
-        for part in keys {
+        let (names, (keys, own)) = (self.asked.len(), self.kind.along());
+        let common = if self.kind == Kind::Take { 2 } else { 0 };
+        head(self.kind.together(), known, (keys.len() * names, common + own * names), out);
+        for key in keys {
             for asked in &self.asked {
-                out.extend_from_slice(asked.part(&self.bytes, *part));
+                out.extend_from_slice(asked.call.keys.bodies().nth(*key).unwrap_or_default());
             }
         }
         if self.kind == Kind::Take {
@@ -220,22 +177,15 @@ impl Group {
             push_number(out, self.until);
         }
         for asked in &self.asked {
-            out.extend_from_slice(asked.part(&self.bytes, all));
-            if self.kind == Kind::Give {
-                out.extend_from_slice(asked.part(&self.bytes, all + 1));
-            }
+            asked.call.arguments.bodies().take(own).for_each(|text| out.extend_from_slice(text));
         }
     }
 
     /// Appends the first by its own script, and says whose answer comes then.
     pub(super) fn encode_first(&mut self, out: &mut Vec<u8>) -> Option<oneshot::Sender<Outcome>> {
-        let asked = self.asked.pop_front()?;
-        let (keys, arguments) = self.kind.texts();
-        head(self.kind.alone(), true, (keys, arguments), out);
-        for part in 0..=keys + 1 {
-            out.extend_from_slice(asked.part(&self.bytes, part));
-        }
-        Some(asked.reply)
+        let Asked { call, reply } = self.asked.pop_front()?;
+        call.encode(out);
+        Some(reply)
     }
 
     /// Deals out an answer.
@@ -319,7 +269,9 @@ impl Company {
         match kind {
             // Releases are written first.
             Kind::Take => !self.takes.group.takes(call),
-            Kind::Give => self.takes.group.is_about(call.keys.first_body()),
+            Kind::Give => {
+                call.keys.bodies().next().is_some_and(|record| self.takes.group.is_about(record))
+            }
         }
     }
 }

@@ -151,7 +151,7 @@ impl State {
         let passes = haste == Haste::Now && self.is_crowd();
         // The first key of a script is the record.
         let record = |command: &Command| {
-            command.texts().nth(3).is_some_and(|record| self.company.is_about(record))
+            command.bodies().nth(3).is_some_and(|record| self.company.is_about(record))
         };
         if !passes || commands.iter().any(record) {
             self.close();
