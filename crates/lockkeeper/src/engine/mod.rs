@@ -20,6 +20,7 @@ mod either;
 mod events;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub(crate) mod file;
+mod inlet;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod parting;
 #[cfg(any(feature = "redis", feature = "zookeeper", feature = "postgres"))]
@@ -45,7 +46,6 @@ mod words;
 pub(crate) mod zookeeper;
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +63,10 @@ pub use crate::words::statement::Statement;
 pub use crate::words::token::next_number;
 pub use crate::words::write::Write;
 pub use events::{Event, EventSink, Which};
+#[cfg(feature = "redis")]
+pub(crate) use inlet::lends;
+pub(crate) use inlet::while_lending;
+pub use inlet::{Flush, Inlet, Took};
 pub use registration::{Common, Keep, Open, Registration, UrlOption, Value};
 
 #[cfg(feature = "memory")]
@@ -349,46 +353,6 @@ pub struct Context {
     pub who: Arc<Identity>,
 }
 
-/// What came of reading an [`Inlet`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Took {
-    /// Answers or events were dealt out.
-    Something,
-    /// There was nothing, or somebody else is reading.
-    Nothing,
-    /// Nothing more comes this way.
-    Over,
-}
-
-/// Where an engine's answers come in.
-///
-/// The engine reads it by itself. A caller that waits for an answer may be woken by the socket too
-/// and read it in its own thread: then the answer needs no detour over the keeper's.
-pub trait Inlet: Send + Sync {
-    /// What becomes readable; it is not read from but by [`Inlet::take`].
-    fn socket(&self) -> Option<&Arc<OwnedFd>>;
-
-    /// A thread is going to wait on the socket. False: another one does already, and everybody
-    /// would wake up for everything.
-    fn watch(&self) -> bool;
-
-    /// The thread that watched does not any more.
-    fn unwatch(&self);
-
-    /// Whether requests gather that nobody has promised to write. The caller does: it calls
-    /// [`Inlet::flush`] once others that were answered have asked, too.
-    fn promise(&self) -> bool {
-        false
-    }
-
-    /// Writes what gathers.
-    fn flush(&self) {}
-
-    /// Reads what is there, without waiting for more, and deals it out. Never call it with the lock
-    /// of an entry held. `patient`: waits while somebody else is reading.
-    fn take(&self, patient: bool) -> Took;
-}
-
 /// A wait that the caller's own thread does; see [`Engine::attempt_here`].
 pub type OwnWait = Box<dyn FnOnce() + Send>;
 
@@ -534,6 +498,11 @@ pub trait Engine: Send + Sync + 'static {
     /// may be taken in the caller.
     fn inlet(&self) -> Option<Arc<dyn Inlet>> {
         None
+    }
+
+    /// The same for answers to releases.
+    fn inlet_of_releases(&self) -> Option<Arc<dyn Inlet>> {
+        self.inlet()
     }
 
     /// Ends every task, thread, watch and connection. What is still held stays until its lease

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tracing::field::Empty;
 
+use crate::engine::{Engine, Flush};
 use crate::keeper::Keeper;
 use crate::keeper::entry::request::{Request, invalid};
 use crate::keeper::entry::{Begun, Entry};
@@ -325,8 +326,8 @@ pub(crate) struct Acquiring {
     asks_once: bool,
     span: tracing::Span,
     began: Option<Ticks>,
-    /// It comes back to write what gathers.
-    flushes: bool,
+    /// What gathers is written when it is polled again, or dropped.
+    flush: Option<Flush>,
 }
 
 #[derive(Debug)]
@@ -345,7 +346,7 @@ impl Acquiring {
             asks_once: false,
             span: tracing::Span::none(),
             began: None,
-            flushes: false,
+            flush: None,
         }
     }
 
@@ -379,14 +380,20 @@ impl Acquiring {
         if self.began.is_none() && matches!(self.state, State::New) {
             self.start()?;
         }
+        self.flush = None;
         let entry = self.plan.entry()?;
+        let inlet = |engine: &dyn Engine| engine.inlet();
         loop {
             let begun = match self.state {
-                State::New => entry.begin(&self.plan.request, self.give_up, context.waker()),
+                State::New => entry
+                    .keeper
+                    .asking(|| entry.begin(&self.plan.request, self.give_up, context.waker())),
                 State::Waiting(seq) => {
                     match entry.poll_turn(seq, &self.plan.request, context.waker()) {
                         // Something was read in this thread: perhaps the answer.
-                        Poll::Pending if entry.keeper.lend(context, &mut self.flushes) => continue,
+                        Poll::Pending if entry.keeper.lend(inlet, context, &mut self.flush) => {
+                            continue;
+                        }
                         Poll::Pending => return Poll::Pending,
                         Poll::Ready(begun) => begun,
                     }
@@ -419,7 +426,7 @@ impl Acquiring {
                     self.state = State::Waiting(seq);
                     if let Some(wait) = own_wait {
                         wait();
-                    } else if !entry.keeper.lend(context, &mut self.flushes) {
+                    } else if !entry.keeper.lend(inlet, context, &mut self.flush) {
                         return Poll::Pending;
                     }
                 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot::Receiver;
 
-use crate::engine::{End, Standing};
+use crate::engine::{End, Engine, Standing};
 use crate::keeper::Keeper;
 use crate::keeper::cell::TurnCell;
 use crate::keeper::entry::Over;
@@ -196,7 +196,7 @@ impl Guard {
     /// # Cancel safety
     /// The release happens also when this future is dropped; only its outcome is not heard then.
     pub async fn release(mut self) -> Released {
-        let over = self.give_back(true);
+        let over = self.cell().entry.keeper.asking(|| self.give_back(true));
         self.given_back = true;
         match over {
             Over::Lost(why) => Released::AlreadyLost(why),
@@ -223,11 +223,13 @@ impl Guard {
 
 /// Waits for the answer to a release, and reads it in this thread where it comes there first.
 async fn answered(keeper: Arc<Keeper>, mut answer: Receiver<Told>) -> Option<Told> {
-    let mut flushes = false;
+    let inlet = |engine: &dyn Engine| engine.inlet_of_releases();
+    let mut flush = None;
     poll_fn(|context| {
+        flush = None;
         loop {
             let polled = Pin::new(&mut answer).poll(context);
-            if polled.is_ready() || !keeper.lend(context, &mut flushes) {
+            if polled.is_ready() || !keeper.lend(inlet, context, &mut flush) {
                 return polled;
             }
         }

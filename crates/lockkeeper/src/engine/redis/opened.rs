@@ -259,6 +259,11 @@ impl<O: Opened> Engine for Server<O> {
         self.opened.get()?.links().main.inlet()
     }
 
+    fn inlet_of_releases(&self) -> Option<Arc<dyn Inlet>> {
+        // Where grants wait for replicas, releases have a connection of their own.
+        self.inlet().filter(|_| self.options.wait.is_none())
+    }
+
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {
         self.answer(|opened| opened.ask(claim, line, None), Attempt::Failed)
     }

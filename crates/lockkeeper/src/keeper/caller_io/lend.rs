@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id};
 
 use super::follow::run_inline;
-use crate::engine::{Inlet, Took};
+use crate::engine::{Engine, Flush, Inlet, Took, while_lending};
 use crate::keeper::Keeper;
 use crate::keeper::caller_io::park;
 
@@ -31,30 +31,39 @@ pub(in crate::keeper) struct Watched {
 }
 
 impl Keeper {
+    /// Whether a caller in this thread reads answers.
+    fn is_lent(&self) -> bool {
+        self.facts.early && (park::is_waiting() || self.settings.io)
+    }
+
+    /// Asks for what the caller waits for with [`Keeper::lend`].
+    pub(crate) fn asking<T>(&self, ask: impl FnOnce() -> T) -> T {
+        if self.is_lent() { while_lending(ask) } else { ask() }
+    }
+
     /// Reads in this thread what has come for whoever it is, or watches the socket until something
-    /// comes; answers whether something was read. The caller holds no lock of an entry.
-    pub(crate) fn lend(self: &Arc<Self>, context: &mut Context<'_>, flushes: &mut bool) -> bool {
-        if !self.facts.early {
+    /// comes; answers whether something was read. What gathers meanwhile is written when the caller
+    /// drops `flush`, at its next poll. The caller holds no lock of an entry.
+    pub(crate) fn lend(
+        self: &Arc<Self>,
+        inlet: impl FnOnce(&dyn Engine) -> Option<Arc<dyn Inlet>>,
+        context: &mut Context<'_>,
+        flush: &mut Option<Flush>,
+    ) -> bool {
+        if !self.is_lent() {
             return false;
         }
-        let thread = park::is_waiting();
-        if !thread && !self.settings.io {
-            return false;
-        }
-        let Some(inlet) = self.engine.inlet() else { return false };
-        if thread {
-            inlet.flush();
+        let Some(inlet) = inlet(&*self.engine) else { return false };
+        if park::is_waiting() {
+            drop(inlet.clone().promise());
             return run_inline(|| park::read_or_watch(inlet)).unwrap_or(false);
-        }
-        if std::mem::take(flushes) {
-            inlet.flush();
         }
         if self.lend_task(context, &*inlet) {
             return true;
         }
-        // Behind all that were answered together and are still to run.
-        if inlet.promise() {
-            *flushes = true;
+        if let Some(promised) = inlet.promise() {
+            // Behind all that were answered together and are still to run.
+            *flush = Some(promised);
             context.waker().wake_by_ref();
         }
         false

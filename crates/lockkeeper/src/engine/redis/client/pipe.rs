@@ -2,14 +2,14 @@
 //! as they arrive.
 //!
 //! A command that finds few replies outstanding is written by its caller, without a task switch. In
-//! a crowd commands gather in a buffer: those who were answered together ask together. The last of
-//! them writes for all, or the one that fills a chunk, or one that promised to come back once all
-//! have run ([`Inlet::promise`]): many tasks share a few system calls, and the driver's thread
-//! sleeps. It writes only where no caller reads. What gathers and is alike leaves in one call for
-//! many names (`group`). A release that nobody waits for is always written by its caller: the
-//! process may end before the driver runs. What was queued before it goes with it. In a crowd what
-//! gathers to leave in one call does not: it may become more, and stays there but for a request for
-//! the same lock.
+//! a crowd commands gather in a buffer: those who were answered together ask together. One of them
+//! writes for all, once all have run ([`Inlet::promise`]), or the one that fills a chunk: many
+//! tasks share a few system calls, and the driver's thread sleeps. It writes where no caller reads,
+//! and what was asked by one that does not. What gathers and is alike leaves in one call for many
+//! names (`group`). A release that nobody waits for is always written by its caller: the process
+//! may end before the driver runs. What was queued before it goes with it. In a crowd what gathers
+//! to leave in one call does not: it may become more, and stays there but for a request for the
+//! same lock.
 //!
 //! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there
 //! first. In a crowd the driver leaves them to callers for a few milliseconds.
@@ -220,6 +220,12 @@ impl Pipe {
     #[cfg(test)]
     pub(in crate::engine) fn is_left(&self) -> bool {
         self.lock().left
+    }
+
+    /// Whether the driver was called since it waits.
+    #[cfg(test)]
+    pub(in crate::engine) fn is_called(&self) -> bool {
+        self.lock().driver.is_none()
     }
 
     /// Ends the connection; what is outstanding stays unknown.

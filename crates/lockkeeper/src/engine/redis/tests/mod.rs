@@ -22,6 +22,7 @@ mod recipe;
 mod redisson;
 mod refusals;
 mod releases;
+mod releases_tls;
 mod resolve;
 mod server_time;
 mod shared;

@@ -13,8 +13,8 @@ use super::super::pipe::{Kind, OnPush, Outcome, Pipe, Together};
 use super::super::resp::{Command, Value};
 use super::many::{FAR, take};
 use super::support::PATIENCE;
-use crate::engine::Took;
 use crate::engine::stream::Stream;
+use crate::engine::{Took, while_lending};
 use crate::words::id::ClaimId;
 
 /// A connection whose driver runs on a thread of its own, as the keeper's does.
@@ -304,23 +304,117 @@ fn come(server: &mut UnixStream) -> usize {
     come
 }
 
-#[test]
-fn what_those_ask_who_were_answered_together_is_written_once_by_the_last_of_them() {
-    let (ours, mut server) = connected(40 * PATIENCE, no_push());
-    let (asked, busy) = left_to_callers(&ours, &mut server, 20);
-    server.write_all(":1\r\n".repeat(8).as_bytes()).unwrap();
+/// A crowd that was answered in part by a caller that read, while the driver's thread stands still:
+/// so many are outstanding.
+fn answered_in_part(
+    ours: &Ours,
+    server: &mut UnixStream,
+    outstanding: usize,
+) -> (Vec<oneshot::Receiver<Outcome>>, Sender<()>) {
+    let (asked, busy) = left_to_callers(ours, server, outstanding + 8);
+    server.write_all(":1\r\n".repeat(7).as_bytes()).unwrap();
     ours.caller_reads();
-    let mut again = Vec::new();
-    for n in 1..9 {
-        again.extend(ours.send(1));
-        assert_eq!(come(&mut server), 0, "{n} of nine have asked");
+    (asked, busy)
+}
+
+#[test]
+fn what_callers_ask_who_were_answered_together_is_written_once_by_the_one_that_promised_it() {
+    let (ours, mut server) = connected(40 * PATIENCE, no_push());
+    let inlet = ours.pipe.inlet().unwrap();
+    let (asked, busy) = answered_in_part(&ours, &mut server, 12);
+    assert!(inlet.clone().promise().is_none(), "nothing gathers");
+    let mut again = while_lending(|| ours.send(1));
+    let promise = inlet.clone().promise().expect("the first that waits");
+    for _ in 0..8 {
+        again.extend(while_lending(|| ours.send(1)));
+        assert!(inlet.clone().promise().is_none(), "one caller comes back, and no other");
     }
-    again.extend(ours.send(1));
-    assert_eq!(come(&mut server), 9 * PING.len(), "the last writes for all");
-    server.write_all(":1\r\n".repeat(11 + 9).as_bytes()).unwrap();
+    assert_eq!(come(&mut server), 0);
+    assert!(!ours.pipe.is_called(), "the driver has nothing to do with it");
+    drop(promise);
+    assert_eq!(come(&mut server), 9 * PING.len());
+    server.write_all(":1\r\n".repeat(12 + 9).as_bytes()).unwrap();
     drop(busy);
     all_say(asked, 1);
     all_say(again, 1);
+    ours.end();
+}
+
+#[test]
+fn what_gathers_is_written_by_a_release_or_the_driver_too_and_can_be_promised_anew_then() {
+    for release in [true, false] {
+        let (ours, mut server) = connected(40 * PATIENCE, no_push());
+        let inlet = ours.pipe.inlet().unwrap();
+        let (asked, busy) = answered_in_part(&ours, &mut server, 12);
+        let mut again = while_lending(|| ours.send(3));
+        let kept = inlet.clone().promise().expect("it gathers");
+        if release {
+            again.extend(ours.pipe.send_now(&[Command::new(["PING"])]));
+            assert_eq!(come(&mut server), again.len() * PING.len());
+        }
+        drop(busy);
+        if !release {
+            read_exactly(&mut server, again.len() * PING.len());
+        }
+        let busy = ours.busy();
+        // So many are outstanding that nobody writes by itself.
+        again.extend(while_lending(|| ours.send(1)));
+        let anew = inlet.promise().expect("the one before is kept");
+        drop((kept, anew, busy));
+        read_exactly(&mut server, PING.len());
+        server.write_all(":1\r\n".repeat(12 + again.len()).as_bytes()).unwrap();
+        all_say(asked, 1);
+        all_say(again, 1);
+        ours.end();
+    }
+}
+
+#[test]
+fn the_driver_is_called_by_whoever_asks_and_does_not_read_answers() {
+    let (ours, mut server) = connected(40 * PATIENCE, no_push());
+    let (asked, busy) = answered_in_part(&ours, &mut server, 12);
+    let mut again = while_lending(|| ours.send(1));
+    assert!(!ours.pipe.is_called());
+    again.extend(ours.send(1));
+    assert!(ours.pipe.is_called(), "nobody else is sure to write it");
+    drop(busy);
+    read_exactly(&mut server, 2 * PING.len());
+    server.write_all(":1\r\n".repeat(12 + 2).as_bytes()).unwrap();
+    all_say(asked, 1);
+    all_say(again, 1);
+    ours.end();
+}
+
+#[test]
+fn the_driver_is_called_to_what_the_socket_did_not_take_when_a_promise_was_kept() {
+    let (ours, mut server) = connected(40 * PATIENCE, no_push());
+    let inlet = ours.pipe.inlet().unwrap();
+    let (asked, busy) = answered_in_part(&ours, &mut server, 12);
+    let again = while_lending(|| ours.send(1));
+    let promise = inlet.clone().promise().expect("it gathers");
+    let (socket, mut filled) = (inlet.socket().unwrap(), 0);
+    while let Ok(length) = nix::unistd::write(&**socket, &[b'w'; 4096]) {
+        filled += length;
+    }
+    drop(promise);
+    assert!(ours.pipe.is_called(), "nobody else is told when there is room");
+    drop(busy);
+    read_exactly(&mut server, filled + PING.len());
+    drop((asked, again));
+    ours.end();
+}
+
+#[test]
+fn the_driver_is_called_back_to_a_few_though_many_were_just_answered() {
+    let (ours, mut server) = connected(40 * PATIENCE, no_push());
+    let (asked, busy) = left_to_callers(&ours, &mut server, 20);
+    server.write_all(":1\r\n".repeat(16).as_bytes()).unwrap();
+    ours.caller_reads();
+    // These may have something else to do, and one of them was told when something comes.
+    assert!(!ours.pipe.is_left() && ours.pipe.is_called());
+    drop(busy);
+    server.write_all(":1\r\n".repeat(3).as_bytes()).unwrap();
+    all_say(asked, 1);
     ours.end();
 }
 
@@ -329,56 +423,19 @@ fn the_driver_is_called_back_also_to_what_gathers_for_one_call_once_the_crowd_is
     let (ours, mut server) = connected(40 * PATIENCE, no_push());
     ours.pipe.travel(Kind::Take, Together::Known);
     let (asked, busy) = left_to_callers(&ours, &mut server, 12);
-    server.write_all(":1\r\n".repeat(5).as_bytes()).unwrap();
+    server.write_all(":1\r\n".repeat(3).as_bytes()).unwrap();
     ours.caller_reads();
-    // Those that were answered do something else.
-    ours.pipe.inlet().unwrap().flush();
-    server.write_all(":1\r\n".repeat(6).as_bytes()).unwrap();
-    ours.caller_reads();
-    let again = [ours.send(1), ours.send(1)];
-    read_exactly(&mut server, 2 * PING.len());
     let call = take("n:a", ClaimId::fresh(), FAR);
-    let gathers = ours.pipe.send_in_company(Kind::Take, &call);
+    let gathers = while_lending(|| ours.pipe.send_in_company(Kind::Take, &call));
     assert_eq!(come(&mut server), 0, "others may join it");
     assert!(ours.pipe.is_left());
     server.write_all(b":1\r\n:1\r\n").unwrap();
     ours.caller_reads();
-    assert!(!ours.pipe.is_left(), "nobody else is sure to write it");
+    assert!(!ours.pipe.is_left() && ours.pipe.is_called(), "nobody else is sure to write it");
     drop(busy);
     let mut whole = Vec::new();
     call.by_name().encode(&mut whole);
     read_exactly(&mut server, whole.len());
-    drop((asked, again, gathers));
+    drop((asked, gathers));
     ours.end();
-}
-
-#[test]
-fn what_gathers_is_written_by_the_caller_that_promised_it_by_a_release_or_by_the_driver() {
-    for writes in ["the caller", "a release", "the driver"] {
-        let (ours, mut server) = connected(40 * PATIENCE, no_push());
-        let inlet = ours.pipe.inlet().unwrap();
-        let (asked, busy) = left_to_callers(&ours, &mut server, 20);
-        server.write_all(":1\r\n".repeat(8).as_bytes()).unwrap();
-        ours.caller_reads();
-        assert!(!inlet.promise(), "nothing gathers");
-        let mut again = ours.send(3);
-        assert!(inlet.promise() && !inlet.promise(), "one caller comes back, and no other");
-        assert_eq!(come(&mut server), 0);
-        match writes {
-            "the caller" => inlet.flush(),
-            "a release" => again.extend(ours.pipe.send_now(&[Command::new(["PING"])])),
-            _ => {}
-        }
-        if writes != "the driver" {
-            assert_eq!(come(&mut server), again.len() * PING.len(), "{writes}");
-        }
-        drop(busy);
-        if writes == "the driver" {
-            read_exactly(&mut server, again.len() * PING.len());
-        }
-        server.write_all(":1\r\n".repeat(11 + again.len()).as_bytes()).unwrap();
-        all_say(asked, 1);
-        all_say(again, 1);
-        ours.end();
-    }
 }

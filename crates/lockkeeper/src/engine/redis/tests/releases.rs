@@ -1,17 +1,13 @@
 //! A release is with the kernel when a guard's drop returns, whatever the driver does (B5).
 
+use std::future::{Future, poll_fn};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll};
 use std::time::Duration;
-
-use tokio_rustls::rustls;
-use tokio_rustls::rustls::StreamOwned;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::super::native::Native;
 use super::super::opened::{Opened as _, Server};
@@ -24,14 +20,14 @@ use super::server::RedisServer;
 use super::support::{PATIENCE, Process, granted, options, until};
 use crate::engine::at_exit::AtRisk;
 use crate::engine::stream::Stream;
-use crate::engine::tls::{Files, shake_hands};
-use crate::engine::{Answer, End, Released};
+use crate::engine::tls::Files;
+use crate::engine::{Answer, End, Engine as _, Released};
 use crate::words::claim::Claim;
 use crate::words::id::HoldId;
 use crate::{Guard, Locks};
 
 /// TLS with servers of this authority.
-fn trusting(ca: std::path::PathBuf) -> Tls {
+pub(super) fn trusting(ca: std::path::PathBuf) -> Tls {
     Tls::new(Files { ca: Some(ca), certificate: None }, None)
 }
 
@@ -203,6 +199,8 @@ fn r6_b5_a_release_does_not_wait_behind_replicas_nor_for_the_second_connection()
         holds.iter().map(|hold| process.engine.release(&[*hold], None)).collect();
     until_free(&server, &native_keys(&names));
     drop((stalled, released));
+    assert!(engine.inlet().is_some());
+    assert!(engine.inlet_of_releases().is_none(), "their answers come in elsewhere");
 }
 
 #[test]
@@ -227,111 +225,6 @@ fn r6_b5_a_release_that_went_over_the_first_connection_is_followed_there() {
         let end = process.release(holds[1]);
         assert!(matches!(end, End::Freed), "{replicas}: {end:?}");
     }
-}
-
-/// A connection over TLS whose driver runs on a thread of its own, and a server that reads what it
-/// is told to.
-struct OverTls {
-    pipe: Pipe,
-    runtime: tokio::runtime::Handle,
-    server: StreamOwned<rustls::ServerConnection, TcpStream>,
-    thread: std::thread::JoinHandle<String>,
-}
-
-impl OverTls {
-    fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let made = lockkeeper_testkit::servers::certificates::make(dir.path());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (tell, told) = channel();
-        let tls = trusting(made.join("ca.pem"));
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
-                let socket = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let until = tokio::time::Instant::now() + PATIENCE;
-                let config = tls.read(until).await.unwrap();
-                let shaken = shake_hands(&tls, "localhost", "there", "", socket, config);
-                let stream = shaken.await.unwrap();
-                let stream = Stream::Tls(Box::new(stream));
-                // Nothing but a word wakes the driver within a test.
-                let (pipe, driver) = Pipe::new(stream, PATIENCE * 40, Arc::new(|_, _| {}));
-                tell.send((pipe, tokio::runtime::Handle::current())).unwrap();
-                driver.await
-            })
-        });
-        let (socket, _) = listener.accept().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut server = StreamOwned::new(tls_server(&made), socket);
-        while server.conn.is_handshaking() {
-            server.conn.complete_io(&mut server.sock).unwrap();
-        }
-        let (pipe, runtime) = told.recv().unwrap();
-        Self { pipe, runtime, server, thread }
-    }
-
-    /// Keeps the driver's thread busy until the sender is gone.
-    fn busy(&self) -> Sender<()> {
-        let ((busy, until), (there, on_it)) = (channel::<()>(), channel());
-        self.runtime.spawn(async move {
-            there.send(()).unwrap();
-            _ = until.recv();
-        });
-        on_it.recv().unwrap();
-        busy
-    }
-
-    /// The server reads all of this, and then the connection ends.
-    fn reads(mut self, whole: &[u8]) {
-        let mut got = vec![0; whole.len()];
-        self.server.read_exact(&mut got).expect("all of it comes");
-        assert!(got == whole, "each byte once, and in order");
-        drop(self.server);
-        self.thread.join().unwrap();
-    }
-}
-
-#[test]
-fn r6_b5_releases_over_tls_that_the_socket_did_not_take_leave_in_order_once_there_is_room() {
-    let ours = OverTls::start();
-    let (mut whole, word) = (Vec::new(), "w".repeat(100_000));
-    let (fills, release) = (Command::new(["ECHO", &word]), Command::new(["GIVE", "BACK"]));
-    for _ in 0..FILLING {
-        fills.encode(&mut whole);
-        drop(ours.pipe.send(std::slice::from_ref(&fills)));
-    }
-    release.encode(&mut whole);
-    drop(ours.pipe.send_now(&[release]));
-    ours.reads(&whole);
-}
-
-#[test]
-fn r6_b5_a_release_that_tls_alone_keeps_back_is_written_by_the_driver() {
-    let ours = OverTls::start();
-    let busy = ours.busy();
-    let (mut whole, release) = (Vec::new(), Command::new(["GIVE", &"w".repeat(10_000)]));
-    while !ours.pipe.keeps_back() {
-        assert!(whole.len() < FILLING * 1_000_000, "the socket takes everything");
-        release.encode(&mut whole);
-        drop(ours.pipe.send_now(std::slice::from_ref(&release)));
-    }
-    drop(busy);
-    ours.reads(&whole);
-}
-
-fn tls_server(dir: &std::path::Path) -> rustls::ServerConnection {
-    let chain = CertificateDer::pem_file_iter(dir.join("server.pem")).unwrap();
-    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
-    let key = PrivateKeyDer::from_pem_file(dir.join("server.key")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
-    rustls::ServerConnection::new(Arc::new(config)).unwrap()
 }
 
 /// Not a test of its own: what the other processes of the tests below do. Run as a test it has
@@ -359,6 +252,11 @@ fn helper() {
         "exit in a crowd" => {
             let (_runtime, _locks, guards) = hold(&at, 50);
             drop(guards);
+            std::process::exit(0);
+        }
+        "exit while releases are awaited" => {
+            let (runtime, _locks, guards) = hold(&at, 50);
+            runtime.block_on(begin(guards.into_iter().map(Guard::release)));
             std::process::exit(0);
         }
         "exit while the keeper stands still" => {
@@ -400,7 +298,7 @@ fn helper() {
 }
 
 /// More than a socket takes.
-const FILLING: usize = 100;
+pub(super) const FILLING: usize = 100;
 
 fn over_socket(path: &str) -> (Pipe, std::thread::JoinHandle<String>) {
     let stream = UnixStream::connect(path).unwrap();
@@ -421,7 +319,7 @@ fn over_socket(path: &str) -> (Pipe, std::thread::JoinHandle<String>) {
 fn hold(url: &str, count: usize) -> (tokio::runtime::Runtime, Locks, Vec<Guard>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (locks, guards) = runtime.block_on(async {
-        let locks = Locks::open(url).await.unwrap();
+        let locks = Locks::builder().io_enabled().open(url).await.unwrap();
         let mut guards = Vec::new();
         for name in names(count) {
             guards.push(locks.mutex(&name).lock().ttl(LONG).await.unwrap());
@@ -429,6 +327,16 @@ fn hold(url: &str, count: usize) -> (tokio::runtime::Runtime, Locks, Vec<Guard>)
         (locks, guards)
     });
     (runtime, locks, guards)
+}
+
+/// Asks with each of them once, and leaves all of them then.
+async fn begin<F: Future>(futures: impl Iterator<Item = F>) {
+    let mut futures: Vec<_> = futures.map(Box::pin).collect();
+    let mut poll = |context: &mut Context<'_>| {
+        futures.iter_mut().for_each(|future| _ = future.as_mut().poll(context));
+        Poll::Ready(())
+    };
+    poll_fn(&mut poll).await;
 }
 
 /// The thread of the keeper does nothing any more.
@@ -516,8 +424,13 @@ fn r6_b5_a_process_that_ends_right_after_a_drop_leaves_nothing_held() {
     let secure = Secure::start();
     let keys = native_keys(&names(50));
     for url in [secure.server.url(), secure.url()] {
-        let roles =
-            ["exit", "exit in a crowd", "exit while the keeper stands still", "end of main"];
+        let roles = [
+            "exit",
+            "exit in a crowd",
+            "exit while releases are awaited",
+            "exit while the keeper stands still",
+            "end of main",
+        ];
         for role in roles {
             // Neither knows the server the script.
             secure.server.command(&["SCRIPT", "FLUSH"]);
@@ -525,6 +438,27 @@ fn r6_b5_a_process_that_ends_right_after_a_drop_leaves_nothing_held() {
             assert!(child.wait().unwrap().success(), "{role} of {url}");
             until_free(&secure.server, &keys);
         }
+    }
+}
+
+#[test]
+fn r5_awaited_releases_that_are_left_are_written_though_the_keeper_stands_still() {
+    let server = RedisServer::start();
+    for round in 0..5 {
+        let (runtime, locks, guards) = hold(&server.url(), 50);
+        // The keeper's thread sees a crowd, and that callers read.
+        runtime.block_on(async {
+            let mut tasks = tokio::task::JoinSet::new();
+            for n in 0..64 {
+                let mutex = locks.mutex(format!("other{round}/{n}"));
+                tasks.spawn(async move { _ = mutex.lock().await.unwrap().release().await });
+            }
+            tasks.join_all().await;
+        });
+        stall(&locks);
+        runtime.block_on(begin(guards.into_iter().map(Guard::release)));
+        until_free(&server, &native_keys(&names(50)));
+        std::mem::forget((runtime, locks));
     }
 }
 

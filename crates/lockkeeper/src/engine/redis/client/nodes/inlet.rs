@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::super::node::Node;
-use crate::engine::{Inlet, Took};
+use crate::engine::{Flush, Inlet, Took};
 
 /// How many nodes are read at a time.
 const AT_ONCE: usize = 16;
@@ -81,19 +81,11 @@ impl Inlet for All {
         self.watched.store(false, Ordering::Release);
     }
 
-    fn promise(&self) -> bool {
-        // Each of them is to be asked.
-        let mut any = false;
-        for inlet in self.all() {
-            any |= inlet.promise();
-        }
-        any
-    }
-
-    fn flush(&self) {
-        for inlet in self.all() {
-            inlet.flush();
-        }
+    fn promise(self: Arc<Self>) -> Option<Flush> {
+        // Each node's is a promise by itself.
+        let mut promised: Vec<Flush> =
+            self.all().into_iter().filter_map(|inlet| inlet.promise()).collect();
+        (!promised.is_empty()).then(|| Flush::new(move || promised.clear()))
     }
 
     fn take(&self, patient: bool) -> Took {
@@ -117,5 +109,63 @@ impl Inlet for All {
             }
         }
         took
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node's connection at which something gathers, or nothing.
+    struct Gathers {
+        socket: Arc<OwnedFd>,
+        gathers: AtomicBool,
+        written: AtomicU64,
+    }
+
+    impl Gathers {
+        fn new(gathers: bool) -> Arc<Self> {
+            let (socket, _) = nix::unistd::pipe().unwrap();
+            let (socket, gathers) = (Arc::new(socket), AtomicBool::new(gathers));
+            Arc::new(Self { socket, gathers, written: AtomicU64::new(0) })
+        }
+    }
+
+    impl Inlet for Gathers {
+        fn socket(&self) -> Option<&Arc<OwnedFd>> {
+            Some(&self.socket)
+        }
+
+        fn watch(&self) -> bool {
+            false
+        }
+
+        fn unwatch(&self) {}
+
+        fn promise(self: Arc<Self>) -> Option<Flush> {
+            let gathers = self.gathers.swap(false, Ordering::Relaxed);
+            gathers.then(|| Flush::new(move || _ = self.written.fetch_add(1, Ordering::Relaxed)))
+        }
+
+        fn take(&self, _: bool) -> Took {
+            Took::Nothing
+        }
+    }
+
+    #[test]
+    fn a_caller_writes_to_the_nodes_for_which_it_promised_that_and_to_no_other() {
+        let all = All::new().unwrap();
+        let nodes = [Gathers::new(true), Gathers::new(false), Gathers::new(true)];
+        let inlet = |at: usize| (Node(at as u16), nodes[at].clone() as Arc<dyn Inlet>);
+        all.follow(1, &[inlet(0), inlet(1), inlet(2)]);
+        let written = || nodes.each_ref().map(|node| node.written.load(Ordering::Relaxed));
+        let first = all.clone().promise().expect("something gathers at two of them");
+        nodes[1].gathers.store(true, Ordering::Relaxed);
+        let second = all.clone().promise().expect("and now at the third");
+        assert!(all.promise().is_none());
+        drop(first);
+        assert_eq!(written(), [1, 0, 1]);
+        drop(second);
+        assert_eq!(written(), [1, 1, 1]);
     }
 }

@@ -104,6 +104,7 @@ impl Driver {
                 Poll::Pending => full = true,
             }
         }
+        state.promised &= state.has_more();
         // With the state locked, so that nothing is written in between.
         match self.writer.poll_flush(cx)? {
             Poll::Ready(()) => state.is_flushed(),
@@ -125,10 +126,10 @@ impl Driver {
             return false;
         }
         if self.left.as_mut().is_some_and(|left| left.as_mut().poll(cx).is_pending()) {
+            state.left = true;
             return true;
         }
-        // Those that were answered before that have asked, or do something else.
-        state.owed = 0;
+        state.peak = 0;
         let reads = self.pipe.0.reads.load(Ordering::Relaxed);
         state.left = std::mem::replace(&mut self.read_before, reads) != reads;
         if !state.left {

@@ -8,9 +8,9 @@ use std::task::Waker;
 
 use super::super::resp::{Value, parse};
 use super::state::State;
-use super::{OnPush, READ_BYTES, Shared};
+use super::{CROWD, OnPush, READ_BYTES, Shared};
 use crate::engine::stream::input_for_caller;
-use crate::engine::{Inlet, Took};
+use crate::engine::{Flush, Inlet, Took};
 
 /// What was read and is not dealt out yet.
 pub(super) struct Input {
@@ -90,12 +90,20 @@ impl Shared {
         }
     }
 
+    /// Writes what gathers.
+    fn flush(&self) {
+        let driver = self.lock().flush();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
     /// Calls the driver to what is left of a crowd: whoever read may have been the one who watched.
     fn call_back(&self) {
         let driver = {
             let mut state = self.lock();
-            let few = state.to_come() > 0 && !state.is_crowd();
-            if few && std::mem::take(&mut state.left) { state.driver.take() } else { None }
+            let few = (1..CROWD).contains(&state.to_come());
+            if few && state.forget_crowd() { state.driver.take() } else { None }
         };
         if let Some(driver) = driver {
             driver.wake();
@@ -116,12 +124,9 @@ impl Inlet for Shared {
         self.lent.unwatch();
     }
 
-    fn promise(&self) -> bool {
-        self.lock().promise()
-    }
-
-    fn flush(&self) {
-        self.lock().flush();
+    fn promise(self: Arc<Self>) -> Option<Flush> {
+        let promised = self.lock().promise();
+        promised.then(|| Flush::new(move || self.flush()))
     }
 
     fn take(&self, patient: bool) -> Took {

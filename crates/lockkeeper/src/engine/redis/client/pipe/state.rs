@@ -11,6 +11,7 @@ use super::super::script::Call;
 use super::group::{Company, Group, Kind, Together, refuses_writes};
 use super::{Broken, CHUNK, CROWD, DIRECT_BELOW, Haste, Outcome};
 use crate::engine::at_exit::AtRisk;
+use crate::engine::lends;
 use crate::engine::stream::Writer;
 
 /// A connection, but for what is read of it.
@@ -34,10 +35,10 @@ pub(super) struct State {
     pub(super) full: bool,
     /// The driver leaves what comes to callers.
     pub(super) left: bool,
-    /// How many replies were dealt out whose callers have not asked for anything again.
-    pub(super) owed: usize,
+    /// How many replies were to come at most since the driver looked last.
+    pub(super) peak: usize,
     /// A caller comes back to write what gathers.
-    promised: bool,
+    pub(super) promised: bool,
     /// The driver's timer is set for long, because nothing was sent for a while.
     pub(super) dozing: bool,
     pub(super) sent_since_tick: bool,
@@ -106,7 +107,7 @@ impl State {
             driver: None,
             full: false,
             left: false,
-            owed: 0,
+            peak: 0,
             promised: false,
             dozing: false,
             sent_since_tick: false,
@@ -221,9 +222,9 @@ impl State {
     /// The first that waits, now that its answer is there.
     pub(super) fn answered(&mut self, value: &Value) -> Option<Reply> {
         self.answered = Instant::now();
+        self.peak = self.peak.max(self.to_come());
         let Waiting { reply, .. } = self.waiting.pop_front()?;
         self.outstanding -= reply.count();
-        self.owed += reply.count();
         if let (Reply::All(group), Value::Error(text)) = (&reply, value) {
             let together = &mut self.company.open(group.kind).together;
             if text.starts_with("NOSCRIPT") {
@@ -238,10 +239,9 @@ impl State {
 
     /// Writes what is to be written now; the driver is to be called for the rest.
     pub(super) fn write_some(&mut self, idle: bool, haste: Haste) -> Option<Waker> {
-        self.owed = self.owed.saturating_sub(1);
-        // Where callers read, the last of those that were answered together writes for all.
-        let last = if self.left { self.owed == 0 } else { self.to_come() <= CROWD };
-        if idle || haste == Haste::Shared && last && !self.full {
+        // Where callers read, one of those that were answered together writes for all.
+        let few = !self.left && self.to_come() <= CROWD;
+        if idle || haste == Haste::Shared && few && !self.full {
             self.close();
             self.write_directly();
         } else if haste == Haste::Now || self.out.len() >= CHUNK && !self.full {
@@ -250,13 +250,20 @@ impl State {
         self.sent_since_tick = true;
         let dozing = std::mem::take(&mut self.dozing);
         // What callers gather they write; where one does not come back, the driver soon looks.
-        let stays = self.has_more() && !self.left;
+        let gathers = self.left && (haste == Haste::Now || lends());
+        let stays = self.has_more() && !gathers;
         if dozing || self.full || stays { self.driver.take() } else { None }
     }
 
-    /// Whether callers are many: those that wait, and those that were just answered.
+    /// Whether callers are many: those that wait, or that did a moment ago.
     pub(super) fn is_crowd(&self) -> bool {
-        self.to_come() + self.owed >= CROWD
+        self.peak.max(self.to_come()) >= CROWD
+    }
+
+    /// From now on only those count that wait; answers whether the driver left them to callers.
+    pub(super) fn forget_crowd(&mut self) -> bool {
+        self.peak = 0;
+        std::mem::take(&mut self.left)
     }
 
     /// Something gathers that no caller has promised to write: the one that asks does now.
@@ -264,13 +271,14 @@ impl State {
         !self.full && self.has_more() && !std::mem::replace(&mut self.promised, true)
     }
 
-    /// A caller came back: those that were answered with it have asked, or will not.
-    pub(super) fn flush(&mut self) {
-        (self.owed, self.promised) = (0, false);
+    /// Writes what gathers; the driver is to be called for what the socket does not take.
+    pub(super) fn flush(&mut self) -> Option<Waker> {
+        self.promised = false;
         if !self.full && self.has_more() {
             self.close();
             self.write_directly();
         }
+        if self.full { self.driver.take() } else { None }
     }
 
     /// Writes what the socket takes at once; errors are left for the driver to find.
