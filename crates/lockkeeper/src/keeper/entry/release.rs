@@ -220,7 +220,7 @@ impl Entry {
         }
         self.keeper.observe(self, Seen::GivingBack { hold, again: false });
         let engine = &self.keeper.engine;
-        let answer = match state.tell.contains(hold) {
+        let answer = match state.ends.as_ref().is_some_and(|ends| ends.tell.contains(hold)) {
             true => engine.release_awaited(&[hold], claim.as_ref()),
             false => engine.release(&[hold], claim.as_ref()),
         };
