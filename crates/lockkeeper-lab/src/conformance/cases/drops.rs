@@ -108,16 +108,16 @@ pub(super) async fn r6_close_refuses_those_who_wait(t: Arc<Trial>) {
 async fn use_it(t: &Trial, locks: &lockkeeper::Locks) {
     let other = t.open().await;
     let name = t.name("used");
-    let held = t.lock(&locks, &name).await.expect("it is free");
+    let held = t.lock(locks, &name).await.expect("it is free");
     let next = tokio::spawn(t.lock(&other, &name).into_future());
     t.until_waiting(&other, Kind::Lock, &name, 1).await;
     assert!(held.release().await.is_clean());
     let next =
         within(HANGS, "the next gets it", next).await.expect("no panic").expect("it is granted");
-    let abandoned = t.lock(&locks, &name).timeout(Duration::from_millis(30)).await;
+    let abandoned = t.lock(locks, &name).timeout(Duration::from_millis(30)).await;
     assert_eq!(abandoned.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
     assert!(next.release().await.is_clean());
-    drop(t.lock(&locks, &name).await.expect("it is free"));
+    drop(t.lock(locks, &name).await.expect("it is free"));
     drop(other.close().await);
 }
 

@@ -93,7 +93,7 @@ async fn shows_each_change(t: &Trial, one: &Locks, two: &Locks, no: usize) -> Du
     let mut watch = two.watch(&name).await.expect("it can be watched");
     let state = within(HANGS, "the state is told", watch.next()).await.expect("it is told");
     assert!(state.iter().all(|entry| entry.holders.is_empty()), "{state:?}");
-    let guard = t.lock(&one, &name).await.expect("it is free");
+    let guard = t.lock(one, &name).await.expect("it is free");
     let began = Instant::now();
     within(HANGS, "the holder is told", async {
         while watch.next().await.expect("it is told").iter().all(|entry| entry.holders.is_empty()) {
