@@ -10,14 +10,7 @@ local number = string.format('%.0f', tick)
 -- A key of another type is shown as none.
 local kept = redis.call('MGET', unpack(KEYS, 1, names))
 local late = tick > tonumber(ARGV[2])
--- What a server refuses to everybody, because it is full or a replica.
-local function to_all(why)
-  for _, word in ipairs({'READONLY ', 'OOM ', 'MISCONF ', 'NOREPLICAS '}) do
-    local at = string.find(why, word, 1, true)
-    if at then return {err = string.sub(why, at)} end
-  end
-end
-local said, wrote = {}, false
+local said = {}
 for i = 1, names do
   local last = kept[i]
   local before = last and not string.find(last, '%D') and tonumber(last)
@@ -26,10 +19,10 @@ for i = 1, names do
   if late then
     said[i] = 'T'
   elseif before and tick > before then
-    -- What refuses it here is for its own script to tell; the others have nothing to do with it.
+    -- What refuses it here, be it to everybody, is for its own script to tell: that one may have
+    -- nothing to write.
     local set = redis.pcall('SET', KEYS[i + names], ARGV[i + 2] .. number, 'PX', ARGV[1], 'NX')
     if set and set.ok then
-      wrote = true
       -- MSET would take away the time to live of all of them.
       if tick % 4294967296 < tick - before then
         set = redis.pcall('SET', KEYS[i], number, 'EX', '604800')
@@ -38,10 +31,6 @@ for i = 1, names do
       end
       -- Where `last` was not written acquire.lua finds its claim's record, and makes up for it.
       if set.ok then said[i] = 'G' end
-    elseif set and not wrote then
-      -- Then nothing is to be asked of it name by name.
-      local refused = to_all(set.err)
-      if refused then return refused end
     end
   end
 end
