@@ -3,9 +3,11 @@
 //! its own script.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::debug;
 
 use super::{Broken, Outcome};
 use crate::engine::redis::client::texts::{push_bulk, push_number};
@@ -68,7 +70,7 @@ impl Kind {
 pub(in crate::engine) const ALONE: &str = "ALONE many names in one call were refused";
 
 /// Whether a server refuses the writes of everybody: it is full, or a replica.
-pub(super) fn refuses_writes(text: &str) -> bool {
+fn refuses_writes(text: &str) -> bool {
     errors::takes_no_writes(text) || text.contains("READONLY ")
 }
 
@@ -192,7 +194,11 @@ impl Group {
     pub(super) fn tell(self, order: u64, value: &Value) {
         let said = Said::of(self.kind, value, self.asked.len());
         let other = match value {
-            Value::Error(text) if !refuses_writes(text) => Value::Error(ALONE.into()),
+            Value::Error(text) if !refuses_writes(text) => {
+                let (names, script) = (self.asked.len(), self.kind.together());
+                debug!(error = text, names, ?script, "each of these names is asked about alone");
+                Value::Error(ALONE.into())
+            }
             // What it refuses to everybody, and what is no answer, is so for each of them.
             all => all.clone(),
         };
@@ -221,16 +227,46 @@ pub(in crate::engine) enum Together {
     Known,
 }
 
+/// For how long each goes by itself after a server refused a call of many for what it is. One name
+/// may have been the reason, and where all are, a refusal now and then costs little.
+const ALONE_FOR: Duration = Duration::from_secs(10);
+
 /// A group that others may join.
 pub(super) struct Open {
     pub(super) together: Together,
+    /// When such a call was refused last.
+    refused: Option<Instant>,
     pub(super) group: Group,
 }
 
 impl Open {
     fn new(kind: Kind) -> Self {
-        Self { together: Together::Never, group: Group::new(kind) }
+        Self { together: Together::Never, refused: None, group: Group::new(kind) }
     }
+
+    /// Whether they travel together now.
+    pub(super) fn travels(&self) -> bool {
+        let over = |refused: Instant| refused.elapsed() >= ALONE_FOR;
+        self.together != Together::Never && self.refused.is_none_or(over)
+    }
+
+    /// A call of many was answered with this error.
+    pub(super) fn failed(&mut self, text: &str) {
+        if text.starts_with("NOSCRIPT") {
+            self.together = Together::Anew;
+        } else if is_about_many(text) {
+            self.refused = Some(Instant::now());
+        }
+    }
+}
+
+/// Whether a call of many names was refused for what it is, and so would be the next: the server's
+/// user may not, names are in different slots, or one name's key is in the way of all.
+fn is_about_many(text: &str) -> bool {
+    let words = ["NOPERM", "CROSSSLOT", "MOVED", "CLUSTERDOWN"];
+    // Before version 7 a server that takes no writes for now says so inside of ERR.
+    let is_error = text.starts_with("ERR") && !refuses_writes(text);
+    is_error || words.iter().any(|word| text.starts_with(word))
 }
 
 /// What gathers.
@@ -336,6 +372,18 @@ mod tests {
         for (until, joins) in [(9_375, true), (9_374, false), (10_125, true), (10_126, false)] {
             assert_eq!(group.takes(&take(until)), joins, "{until}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_names_go_in_one_call_again_some_time_after_the_server_refused_that() {
+        let mut open = Open { together: Together::Known, ..Open::new(Kind::Take) };
+        open.failed("NOPERM no");
+        tokio::time::advance(ALONE_FOR - Duration::from_millis(1)).await;
+        assert!(!open.travels());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(open.travels());
+        open.failed("ERR no");
+        assert!(!open.travels(), "refused again");
     }
 
     #[test]

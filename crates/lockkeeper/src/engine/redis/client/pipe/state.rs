@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::super::resp::{Command, Value};
 use super::super::script::Call;
-use super::group::{Company, Group, Kind, Together, refuses_writes};
+use super::group::{Company, Group, Kind, Together};
 use super::{Broken, CHUNK, CROWD, DIRECT_BELOW, Haste, Outcome};
 use crate::engine::at_exit::AtRisk;
 use crate::engine::lends;
@@ -178,7 +178,7 @@ impl State {
             self.close();
         }
         let since = Instant::now();
-        if self.company.open(kind).together == Together::Never || self.is_idle() {
+        if !self.company.open(kind).travels() || self.is_idle() {
             self.close();
             self.push(since, |out| {
                 call.encode(out);
@@ -203,7 +203,7 @@ impl State {
             let open = self.company.open(kind);
             let mut group = std::mem::replace(&mut open.group, Group::new(kind));
             // The server may have refused the one before, and then each goes by itself.
-            if group.len() < 2 || open.together == Together::Never {
+            if group.len() < 2 || !open.travels() {
                 for _ in 0..group.len() {
                     self.push(since, |out| {
                         group.encode_first(out).map_or(Reply::Nobody, Reply::One)
@@ -226,12 +226,7 @@ impl State {
         let Waiting { reply, .. } = self.waiting.pop_front()?;
         self.outstanding -= reply.count();
         if let (Reply::All(group), Value::Error(text)) = (&reply, value) {
-            let together = &mut self.company.open(group.kind).together;
-            if text.starts_with("NOSCRIPT") {
-                *together = Together::Anew;
-            } else if is_for_good(text) {
-                *together = Together::Never;
-            }
+            self.company.open(group.kind).failed(text);
         }
         self.look_at_risk();
         Some(reply)
@@ -333,13 +328,4 @@ impl State {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         waiting.map(|one| (one.reply, one.starts_at < self.written)).collect()
     }
-}
-
-/// Whether a call of many names was refused for what it is, and so would be the next: the server's
-/// user may not, names are in different slots, or one name's key is in the way of all.
-fn is_for_good(text: &str) -> bool {
-    let words = ["NOPERM", "CROSSSLOT", "MOVED", "CLUSTERDOWN"];
-    // Before version 7 a server that takes no writes for now says so inside of ERR.
-    let is_error = text.starts_with("ERR") && !refuses_writes(text);
-    is_error || words.iter().any(|word| text.starts_with(word))
 }
