@@ -131,15 +131,14 @@ impl Driver {
         }
         state.peak = 0;
         let reads = self.pipe.0.reads.load(Ordering::Relaxed);
-        state.left = std::mem::replace(&mut self.read_before, reads) != reads;
-        if !state.left {
-            self.left = None;
+        if std::mem::replace(&mut self.read_before, reads) == reads {
+            (self.left, state.left) = (None, false);
             return false;
         }
-        drop(state);
-        // It has to be polled to be armed; it cannot be ready yet.
+        // It has to be polled to be armed: nobody is left to it before.
         let left = self.left.insert(Box::pin(tokio::time::sleep(LEFT_FOR)));
-        left.as_mut().poll(cx).is_pending()
+        state.left = left.as_mut().poll(cx).is_pending();
+        state.left
     }
 
     /// Reads once and deals out what is complete.
