@@ -36,9 +36,10 @@ impl Keeper {
         self.facts.early && (park::is_waiting() || self.settings.io)
     }
 
-    /// Asks for what the caller waits for with [`Keeper::lend`].
+    /// Asks for what the caller waits for with [`Keeper::lend`]. A thread that sleeps until it is
+    /// answered does not come back to write for others: of many, the driver writes what they ask.
     pub(crate) fn asking<T>(&self, ask: impl FnOnce() -> T) -> T {
-        if self.is_lent() { while_lending(ask) } else { ask() }
+        if self.is_lent() && !park::is_waiting() { while_lending(ask) } else { ask() }
     }
 
     /// Reads in this thread what has come for whoever it is, or watches the socket until something
@@ -55,7 +56,6 @@ impl Keeper {
         }
         let Some(inlet) = inlet(&*self.engine) else { return false };
         if park::is_waiting() {
-            drop(inlet.clone().promise());
             return run_inline(|| park::read_or_watch(inlet)).unwrap_or(false);
         }
         if self.lend_task(context, &*inlet) {

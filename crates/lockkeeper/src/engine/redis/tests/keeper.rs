@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
 use super::support::PATIENCE;
+use crate::engine::lends;
+use crate::keeper::caller_io::park;
 use crate::{Error, ErrorKind, Locks, Lost, Require};
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -475,5 +477,16 @@ fn timed_b3_a_lone_loop_has_its_lock_for_nineteen_twentieths_of_the_time_of_one_
         );
         // One part in a hundred is the machine's, which is late when a pause ends.
         assert!(theirs >= 0.94 && ours >= 0.94 * theirs, "{ours} beside {theirs}");
+    });
+}
+
+#[test]
+fn a_thread_that_blocks_leaves_what_gathers_to_the_keepers_thread_and_a_task_does_not() {
+    let server = RedisServer::start();
+    run(async {
+        let locks = Locks::builder().io_enabled().open(&server.url()).await.unwrap();
+        let asks = || locks.keeper.asking(lends);
+        assert!(asks(), "it comes back behind those that were answered with it");
+        assert!(!park::wait(async { asks() }), "it sleeps until it is answered");
     });
 }
