@@ -33,7 +33,8 @@ pub trait Inlet: Send + Sync {
     /// The thread that watched does not any more.
     fn unwatch(&self);
 
-    /// The promise to write what gathers, where nobody has given it yet.
+    /// The promise to write what gathers, where nobody has given it yet; of the engines here only.
+    #[doc(hidden)]
     fn promise(self: Arc<Self>) -> Option<Flush> {
         None
     }
@@ -45,6 +46,7 @@ pub trait Inlet: Send + Sync {
 
 /// A promise to write what callers of an engine ask, once those that were answered together have
 /// asked again. Dropping it writes.
+#[doc(hidden)]
 pub struct Flush {
     write: Box<dyn FnMut() + Send + Sync>,
     born: u32,

@@ -500,7 +500,8 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// The same for answers to releases.
+    /// The same for answers to releases, where they come in elsewhere.
+    #[doc(hidden)]
     fn inlet_of_releases(&self) -> Option<Arc<dyn Inlet>> {
         self.inlet()
     }
