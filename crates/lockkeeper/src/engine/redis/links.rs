@@ -75,9 +75,9 @@ impl Links {
         ears: Arc<dyn Ears>,
         label: String,
     ) -> Self {
-        main.releases_by(options.releases());
+        main.brings(options.brought());
         if options.wait.is_some() {
-            side.releases_by(options.releases());
+            side.brings(options.brought());
         }
         Self {
             options,

@@ -77,7 +77,7 @@ impl RedisOptions {
 
     /// The scripts that give locks of the layout back, on one server, and the one of many names: of
     /// these the greeting asks whether the server has them.
-    pub(in crate::engine) fn releases(&self) -> &'static [Which] {
+    pub(in crate::engine) fn brought(&self) -> &'static [Which] {
         match self.layout {
             Layout::Native => &[Which::Release, Which::Withdraw, Which::Many, Which::Gives],
             Layout::Plain => &[Which::PlainRelease],

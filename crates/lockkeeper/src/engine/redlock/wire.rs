@@ -68,7 +68,7 @@ impl Member {
         tracks: bool,
     ) -> Self {
         let link = Link::new(options.clone(), clock.clone(), label, on_push);
-        link.releases_by(match options.layout {
+        link.brings(match options.layout {
             Layout::Native => &[Which::QuorumGive, Which::QuorumReadGive],
             Layout::Plain => &[Which::QuorumPlainGive],
             Layout::Redisson => &[Which::QuorumHashGive, Which::QuorumFairGive],

@@ -233,12 +233,12 @@ impl Lane {
         }
     }
 
-    /// From the next connect on, asks whether the server has these scripts.
-    pub(in crate::engine) fn releases_by(&self, scripts: &'static [Which]) {
+    /// From the next connect on, requests bring these scripts along where the server lacks them.
+    pub(in crate::engine) fn brings(&self, scripts: &'static [Which]) {
         match self {
-            Self::One(link) => link.releases_by(scripts),
+            Self::One(link) => link.brings(scripts),
             #[cfg(feature = "cluster")]
-            Self::Many(nodes) => nodes.releases_by(scripts),
+            Self::Many(nodes) => nodes.brings(scripts),
         }
     }
 

@@ -73,7 +73,7 @@ struct State {
     /// What is listened to where a slot is.
     channels: BTreeMap<String, (u16, Option<Node>)>,
     tracks: Option<Tracking>,
-    releases: &'static [Which],
+    brought: &'static [Which],
     inlet: Option<Arc<inlet::All>>,
     /// How much is being left or given back at each node.
     parting: BTreeMap<Node, usize>,
@@ -133,7 +133,7 @@ impl Nodes {
         if let Some(tracks) = &state.tracks {
             link.track(tracks.clone());
         }
-        link.releases_by(state.releases);
+        link.brings(state.brought);
         for channel in &state.common {
             _ = link.subscribe(channel);
         }
@@ -443,8 +443,8 @@ impl Nodes {
         state.tracks = Some(what);
     }
 
-    pub(super) fn releases_by(&self, scripts: &'static [Which]) {
-        self.lock().releases = scripts;
+    pub(super) fn brings(&self, scripts: &'static [Which]) {
+        self.lock().brought = scripts;
     }
 
     pub(super) fn facts(&self) -> Option<Facts> {

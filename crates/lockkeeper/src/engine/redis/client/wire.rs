@@ -60,8 +60,9 @@ struct State {
     dialled: Option<Address>,
     channels: BTreeSet<String>,
     tracks: Option<Tracking>,
-    /// The scripts of releases, which are asked for with the greeting.
-    releases: &'static [Which],
+    /// Scripts that a request brings along where the server lacks them, which the greeting asks:
+    /// those of releases, and of many names in one call.
+    brought: &'static [Which],
     /// Those of them that the server has, or is sent on the present connection.
     known: BTreeSet<Which>,
     /// Why it is down.
@@ -132,7 +133,7 @@ impl Link {
             dialled: None,
             channels: BTreeSet::new(),
             tracks: None,
-            releases: &[],
+            brought: &[],
             known: BTreeSet::new(),
             why: None,
             facts: None,
@@ -164,9 +165,9 @@ impl Link {
         self.lock().tracks = Some(what);
     }
 
-    /// From the next connect on, asks whether the server has these scripts.
-    pub(in crate::engine) fn releases_by(&self, scripts: &'static [Which]) {
-        self.lock().releases = scripts;
+    /// From the next connect on, requests bring these scripts along where the server lacks them.
+    pub(in crate::engine) fn brings(&self, scripts: &'static [Which]) {
+        self.lock().brought = scripts;
     }
 
     /// Calls this before anything is read from a new connection: another server may answer over it,
@@ -261,7 +262,7 @@ impl Link {
             for kind in [Kind::Take, Kind::Give].into_iter().filter(|_| !facts.in_cluster()) {
                 match kind.together() {
                     script if known.contains(&script) => pipe.travel(kind, Together::Known),
-                    script if state.releases.contains(&script) => pipe.travel(kind, Together::Anew),
+                    script if state.brought.contains(&script) => pipe.travel(kind, Together::Anew),
                     _ => {}
                 }
             }

@@ -44,7 +44,7 @@ impl Link {
     }
 
     /// Everything in one message: who we are, which database, what we listen to, what the server
-    /// is, and which scripts of releases it has. `server`: where it is.
+    /// is, and which of the scripts it has that are brought along otherwise. `server`: where it is.
     pub(super) async fn hello(
         &self,
         pipe: &Pipe,
@@ -77,9 +77,9 @@ impl Link {
         if let Some(key) = &options.marker {
             commands.push(("HMGET", Command::new(["HMGET", key, "run", "layout", "clock_skew"])));
         }
-        let (tracks, releases) = {
+        let (tracks, brought) = {
             let state = self.lock();
-            (state.tracks.clone(), state.releases)
+            (state.tracks.clone(), state.brought)
         };
         if let Some(tracks) = &tracks {
             let on = Command::new(["CLIENT", "TRACKING", "ON", "NOLOOP"]);
@@ -91,8 +91,8 @@ impl Link {
                 },
             ));
         }
-        if !releases.is_empty() {
-            commands.push(("SCRIPT", Which::exist(releases, options.scattered())));
+        if !brought.is_empty() {
+            commands.push(("SCRIPT", Which::exist(brought, options.scattered())));
         }
         let (names, commands): (Vec<&str>, Vec<Command>) = commands.into_iter().unzip();
         let (before, read_at_us) = (self.clock.now(), unix_us());
@@ -124,12 +124,12 @@ impl Link {
             }
         }
         let mut known = BTreeSet::new();
-        if !releases.is_empty()
+        if !brought.is_empty()
             && let Some(exist) = values.pop()
         {
             // Where it is denied, the first release brings its script along.
             let has = |(_, there): &(_, &Value)| there.integer() == Some(1);
-            let there = releases.iter().zip(exist.items()).filter(has);
+            let there = brought.iter().zip(exist.items()).filter(has);
             known.extend(there.map(|(which, _)| *which));
         }
         // Where it is denied, waiters look when the lease ends, and watchers every five seconds.
