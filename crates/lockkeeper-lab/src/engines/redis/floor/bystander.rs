@@ -63,13 +63,23 @@ fn beside<T>(clients: &[Client], act: impl FnOnce() -> Result<T, String>) -> Res
         };
         let working: Vec<_> =
             clients.iter().map(|client| scope.spawn(move || work(client))).collect();
+        let ends = Ends(&over);
         let done = act();
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         for one in working {
             one.join().map_err(|_| "a client failed".to_owned())??;
         }
         done
     })
+}
+
+/// Says that it is over, also where it unwinds: the others are waited for then, too.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A client with connections and a thread of its own, as another process has them.
