@@ -26,8 +26,7 @@ use crate::words::token::Token;
 /// When the drop returns, the release is with the kernel, where the socket has room (over TLS,
 /// unless the driver uses the connection at that moment). The keeper's thread writes what the
 /// socket did not take, and on PostgreSQL every release. The end of the process, by `exit` or by a
-/// return from `main`, waits for that, and for answers to what was sent before, up to 100 ms; also
-/// for the answer to a [`release`](Guard::release) that was awaited, and then perhaps no more.
+/// return from `main`, waits for that, and for answers to what was sent before, up to 100 ms.
 /// Nothing waits at `_exit`, abort, a signal or exec, and in a forked child the drop does nothing.
 /// None of this says that the release has arrived: only [`release`](Guard::release)`().await`
 /// knows. One that got lost leaves the lock to its lease.
@@ -192,6 +191,13 @@ impl Guard {
     }
 
     /// Gives the lock back and says how that went.
+    ///
+    /// On Redis the end of the process, by `exit` or by a return from `main`, waits for the answer
+    /// up to 100 ms, also where this future was dropped; always so long at a server that does not
+    /// answer. Of many callers one writes what all of them ask: where another task is about to, a
+    /// release whose future is dropped is with the kernel about 2 ms later. `_exit`, abort, a
+    /// signal or exec before that lose it, and the lock is left to its lease. A guard that is
+    /// dropped has no such gap.
     ///
     /// # Cancel safety
     /// The release happens also when this future is dropped; only its outcome is not heard then.
