@@ -7,7 +7,7 @@ use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
 use super::*;
-use crate::blocking::Locks;
+use crate::primitives::blocking::Locks;
 use crate::{Error, ErrorKind};
 
 /// A thread of ours that waits for `x`.
@@ -18,7 +18,7 @@ struct Waiter {
 }
 
 fn open(dir: &Path) -> Locks {
-    Locks::open(&crate::config::file_url(dir)).unwrap()
+    Locks::open(&crate::open::config::file_url(dir)).unwrap()
 }
 
 fn mask() -> SigSet {
