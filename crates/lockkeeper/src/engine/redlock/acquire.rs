@@ -10,7 +10,7 @@ use super::plain::{Plain, Seen};
 use super::recipe::{Action, Event as Step, Outcome, Recipe, Rules};
 use super::record::Record;
 use super::send::Flight;
-use super::waiter::{self, TOLD_BY_FEW, Waiter};
+use super::waiter::{self, Waiter};
 use super::wire::Member;
 use super::{Quorum, errors};
 use crate::engine::words::who_word;
@@ -228,7 +228,8 @@ impl Quorum {
             entry.errors.clear();
         }
         if matches!(event, Step::Ask { .. }) {
-            entry.machine.be_patient(self.patience(entry.claim.ttl));
+            let patience = self.patience(entry.claim.ttl);
+            entry.machine.be_patient(patience, entry.claim.give_up);
         }
         let mut actions = Vec::new();
         entry.machine.step(event, &mut actions);
@@ -256,7 +257,6 @@ impl Quorum {
     async fn asked(self: Arc<Self>, id: ClaimId, mut stepped: Stepped, held: bool) -> Attempt {
         let mut admitted = false;
         loop {
-            let asked = self.context.clock.now();
             let outcome = self.follow(id, stepped).await;
             let granted = matches!(outcome, Outcome::Granted { .. });
             if let Some(newer) = self.newer().filter(|_| granted && !held) {
@@ -305,9 +305,8 @@ impl Quorum {
                     stepped = self.once_more(id);
                 }
                 Outcome::Late => stepped = self.once_more(id),
-                Outcome::First => {
-                    // As long as they waited for the slowest answer, as far as is known.
-                    sleep(TOLD_BY_FEW.max(self.context.clock.now().since(asked))).await;
+                Outcome::First { after } => {
+                    sleep(after).await;
                     stepped = self.once_more(id);
                 }
                 Outcome::TooFew => return self.no_majority(id),

@@ -17,7 +17,8 @@
 //! keeps what it has, and the others give back. A claim keeps that time for life, and it does not
 //! depend on the numbers that a process knows, so a claim that waits does not give way to those
 //! that come later. One that tries gives way to whoever contends; but where all of these come later
-//! they give way to it, so it asks once more.
+//! they give way to it, so it asks once more. It has what they gave back if they try as well; if
+//! one of them waits, that one stands in line there, and comes first.
 //!
 //! A reader's claim differs only in what members refuse: a member has one record of a claim alone,
 //! or those of any number of readers. A majority with a reader's record has no majority for a
@@ -26,6 +27,7 @@
 //! of all writers before, and below those of all after.
 
 mod hold;
+mod refused;
 #[cfg(test)]
 mod search;
 #[cfg(test)]
@@ -39,11 +41,6 @@ use std::time::Duration;
 
 use crate::words::clock::Ticks;
 use crate::words::id::ClaimId;
-
-/// How often in a row a claim is asked for once more because members are late. With the shortest
-/// patience, 50 ms, all three rounds take less time than a turn lasts; with that of a lease of 30 s
-/// they take 900 ms, and others have their turns meanwhile.
-const LATE_MOST: u8 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
@@ -83,6 +80,8 @@ pub(super) struct Recipe {
     rules: Rules,
     /// For how long answers are waited for: as the rules say, or longer where links are slow.
     patience: Duration,
+    /// Until when its caller waits, if not for ever.
+    until: Option<Ticks>,
     id: ClaimId,
     /// The middle one of the members' clocks when it was first asked for, as a number.
     first: Option<u64>,
@@ -110,9 +109,10 @@ pub(super) struct Recipe {
     kept: Members,
     /// A holder refused it: what it gets of this round all the same it gives back.
     undoes: bool,
-    /// In how many rounds in a row members were late, or others tried at the same time, and it is
-    /// asked once more.
+    /// In how many rounds in a row members were late, and it is asked once more.
     late: u8,
+    /// It tries, met others that come later, and is asked once more, or was.
+    met: bool,
 }
 
 impl Recipe {
@@ -120,6 +120,7 @@ impl Recipe {
         Self {
             rules,
             patience: rules.patience,
+            until: None,
             id,
             first: None,
             tries,
@@ -136,12 +137,13 @@ impl Recipe {
             kept: Members::default(),
             undoes: false,
             late: 0,
+            met: false,
         }
     }
 
-    /// For how long members' answers are waited for from now on.
-    pub(super) fn be_patient(&mut self, patience: Duration) {
-        self.patience = patience;
+    /// For how long members' answers are waited for from now on, and until when its caller waits.
+    pub(super) fn be_patient(&mut self, patience: Duration, until: Option<Ticks>) {
+        (self.patience, self.until) = (patience, until);
     }
 
     /// Whether it holds, as far as is known.
@@ -410,10 +412,10 @@ impl Recipe {
             self.too_few(spoke, silent, out);
             return;
         }
-        if self.is_first_of_tries() {
-            (self.phase, self.late) = (Phase::Idle, 1);
+        if let Some(after) = self.asks_once_more_after(now, since) {
+            (self.phase, self.met) = (Phase::Idle, true);
             self.said.fill(None);
-            out.push(Action::Done(Outcome::First));
+            out.push(Action::Done(Outcome::First { after }));
             return;
         }
         let rank = self.rank();
@@ -424,45 +426,6 @@ impl Recipe {
         let to = self.first_that_contends();
         let by = first.map(|(claim, _)| claim);
         self.ceded(Outcome::Refused { by, keeps, rest: None }, to, out);
-    }
-
-    /// The first of those that contend and live, and come before: a holder contends no more, and
-    /// two that gave way to each other would do so again. Who tries gives way to anybody.
-    fn first_that_contends(&self) -> Option<Rank> {
-        let lives = |o: &Other| !o.granted && o.age <= self.rules.living(*o);
-        let first = self.others().filter(lives).map(|other| other.rank).min();
-        first.filter(|first| self.tries || *first < self.rank())
-    }
-
-    /// Whether it tries, and comes before all others that are in its way, which live and contend:
-    /// they give way, to whoever it is. If each of them gave way nobody would have what is free. It
-    /// asks once more, and not again: a try waits for nobody.
-    fn is_first_of_tries(&self) -> bool {
-        let rank = self.rank();
-        let comes_later = |o: Other| !o.granted && o.age <= self.rules.living(o) && o.rank > rank;
-        let asks = self.tries && self.rules.names_giver && self.late == 0;
-        asks && self.others().count() > 0 && self.others().all(comes_later)
-    }
-
-    /// Refused by several that contend. What it got is for the first of those that live: others
-    /// that heard of it would ask in vain, give back, and wake each other without end (R10).
-    fn ceded(&mut self, outcome: Outcome, to: Option<Rank>, out: &mut Vec<Action>) {
-        (self.phase, self.late) = (Phase::Idle, 0);
-        match (outcome, to) {
-            (Outcome::Refused { keeps: true, .. }, _) => {
-                for member in self.members() {
-                    if matches!(self.said.get(member), Some(Some(Said::Yes { .. }))) {
-                        self.kept.insert(member);
-                    }
-                }
-            }
-            _ if !self.rules.names_giver => self.give_back(Verb::Undo, out),
-            (_, Some(to)) => self.give_back(Verb::Cede { to }, out),
-            // Whoever lives has it, or hears of it from others.
-            (_, None) => self.give_back(Verb::Undo, out),
-        }
-        self.said.fill(None);
-        out.push(Action::Done(outcome));
     }
 
     /// A majority has our record, and keeps its number.
@@ -521,50 +484,5 @@ impl Recipe {
                 self.too_few(self.taken(), silent, out);
             }
         }
-    }
-
-    /// Too few spoke in time. Of a bare majority one is late soon: whoever waits in line asks them
-    /// once more, and again, before it gives back what it got, and its turn with that. Beside a
-    /// hold it keeps nothing meanwhile but its place (H4). Those that have not answered for longer
-    /// are not late, they hang.
-    fn too_few(&mut self, spoke: usize, silent: Silent, out: &mut Vec<Action>) {
-        let again = self.lines_up() && self.late < LATE_MOST;
-        if !again || spoke + self.awaited(silent) < self.rules.majority() {
-            self.refused(Outcome::TooFew, out);
-            return;
-        }
-        let late = self.late + 1;
-        if self.others().any(|other| other.granted) {
-            let by = self.first_of_others().map(|(claim, _)| claim);
-            self.held_by_another(Outcome::Refused { by, keeps: false, rest: None }, out);
-        } else {
-            self.phase = Phase::Idle;
-            self.said.fill(None);
-            out.push(Action::Done(Outcome::Late));
-        }
-        self.late = late;
-    }
-
-    /// Too few answered, or too late.
-    fn refused(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
-        (self.phase, self.late) = (Phase::Idle, 0);
-        // Too few members counted, or too late, and it may have been a majority to others. Where
-        // there are queues of others it waits still: where it had the record it stands at the end
-        // again.
-        let waits = self.rules.stands && !self.rules.names_giver;
-        self.give_back(if waits { Verb::Undo } else { Verb::Give }, out);
-        self.said.fill(None);
-        out.push(Action::Done(outcome));
-    }
-
-    /// Refused by the holder of a majority: the waiters are not told of what is given back. Whoever
-    /// waits in line has nothing to give back where it is refused as well, as most often it is by
-    /// those that have not answered yet.
-    fn held_by_another(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
-        (self.phase, self.late) = (Phase::Idle, 0);
-        self.undoes = self.lines_up();
-        self.give_back(Verb::Undo, out);
-        self.said.fill(None);
-        out.push(Action::Done(outcome));
     }
 }

@@ -44,9 +44,10 @@ impl Quorum {
                     Outcome::Renewed { since } | Outcome::Granted { since, .. } => {
                         Renewal::Extended { ttl, since: Some(since) }
                     }
-                    Outcome::TooFew | Outcome::Late | Outcome::First | Outcome::Refused { .. } => {
-                        Renewal::Unknown(quorum.why_too_few(id))
-                    }
+                    Outcome::TooFew
+                    | Outcome::Late
+                    | Outcome::First { .. }
+                    | Outcome::Refused { .. } => Renewal::Unknown(quorum.why_too_few(id)),
                     Outcome::TooSlow => Renewal::Unknown(errors::too_slow(ttl)),
                     Outcome::Lost | Outcome::Freed | Outcome::Gone | Outcome::NotOurs => {
                         quorum.retire(id);

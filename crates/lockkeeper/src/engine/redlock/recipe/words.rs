@@ -195,9 +195,10 @@ pub(in crate::engine::redlock) enum Outcome {
     /// So do too few, but with those that are late they are a majority. It is to be asked once more
     /// at once, and has what it got until then.
     Late,
-    /// It tries, and those that are in its way do so as well and come later. It is to be asked once
-    /// more after they have given way, and has what it got until then.
-    First,
+    /// It tries, and those that are in its way come later. It is to be asked once more after this
+    /// time, and has what it got until then: those that try as well give way meanwhile. Of one that
+    /// waits that is not known, and it comes first where it stands in line.
+    First { after: Duration },
     /// The answers of a majority came when too little of the lease was left.
     TooSlow,
     /// It is ours still, for a lease from then on.

@@ -79,3 +79,36 @@ fn l4_of_two_tries_that_each_have_one_of_two_members_the_first_has_the_lock() {
     assert!(matches!(holder.process.release(holder.claim.id), End::Freed));
     quorum.until_clean("a");
 }
+
+#[test]
+fn l4_a_try_that_meets_one_that_waits_is_refused_and_that_one_has_the_lock() {
+    let quorum = Quorum::of(3);
+    quorum.warm(&quorum.process());
+    quorum.until_clean("warm");
+    // What each asks of the other one's member comes there later.
+    let [tries, waits] = [Tries::before(&quorum), Tries::before(&quorum)];
+    tries.proxies[1].hold(Way::Up);
+    waits.proxies[0].hold(Way::Up);
+    std::thread::scope(|scope| {
+        let tried = scope.spawn(|| tries.tries());
+        until("one has a member", || tries.first(&quorum, 0).is_some());
+        let waited = scope.spawn(|| waits.process.attempt_until(&waits.claim));
+        until("the other has one", || waits.first(&quorum, 1).is_some());
+        let ranks =
+            [(&tries, 0), (&waits, 1)].map(|(one, at)| (one.first(&quorum, at), one.claim.id));
+        // The one that tries has met the other before that one gives way, and hears of it after.
+        tries.proxies[1].hold(Way::Down);
+        tries.lift(1, Way::Up);
+        until("it was refused", || tries.proxies[1].held(Way::Down) > 0);
+        waits.lift(0, Way::Up);
+        if ranks.is_sorted() {
+            until("the other has given way", || waits.first(&quorum, 1).is_none());
+        }
+        tries.lift(1, Way::Down);
+        let refused = tried.join().expect("no panic");
+        assert!(matches!(refused, Attempt::Busy(_)), "{refused:?}");
+        granted(waited.join().expect("no panic"));
+    });
+    assert!(matches!(waits.process.release(waits.claim.id), End::Freed));
+    quorum.until_clean("a");
+}
