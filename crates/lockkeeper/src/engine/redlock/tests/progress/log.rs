@@ -66,8 +66,8 @@ pub(super) struct Course {
     pub(super) passed: usize,
     pub(super) shares: BTreeMap<Who, usize>,
     pub(super) left: usize,
-    /// How many questions too few answered.
-    pub(super) unanswered: usize,
+    /// How many questions of each process too few answered.
+    pub(super) unanswered: BTreeMap<usize, usize>,
     /// What should not have happened.
     pub(super) wrong: Vec<String>,
 }
@@ -170,6 +170,13 @@ impl Judge {
         for (who, asked) in asked {
             self.asks_again(who, asked, end);
         }
+        // Whoever waits is passed by nobody while it pauses, and is not to pause for most of the
+        // time.
+        let paused = |count: usize| PAUSE * u32::try_from(count).unwrap_or(u32::MAX);
+        let too_often = self.course.unanswered.iter().find(|(_, count)| paused(**count) > end / 2);
+        if let Some((process, count)) = too_often {
+            self.wrong(end, &format!("too few answered {process}, {count} times"));
+        }
         self.course
     }
 
@@ -190,7 +197,7 @@ impl Judge {
                 }
             }
             What::Unanswered { process } => {
-                self.course.unanswered += 1;
+                *self.course.unanswered.entry(process).or_default() += 1;
                 let those = self.waiting.iter_mut().filter(|((of, _), _)| *of == process);
                 those.for_each(|(_, one)| one.pauses = at + PAUSE);
             }

@@ -11,7 +11,7 @@ use crate::engine::{
 };
 use crate::words::claim::{Claim, Entry};
 use crate::words::clock::Ticks;
-use crate::words::error::{ErrorKind, Result};
+use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantee::Description;
 use crate::words::id::{ClaimId, HoldId, LeaseId};
 
@@ -24,6 +24,8 @@ pub(super) enum Flaw {
     IgnoresGiveUp,
     /// It is deaf, and does not ask by itself before a lease has ended.
     AsksAtLeaseEnd,
+    /// It takes whatever refuses it for too few answers.
+    HearsTooFew,
 }
 
 /// See the module.
@@ -103,6 +105,10 @@ impl Engine for Planted {
         }
         let (ttl, process, log) = (claim.ttl, self.process, self.log.clone());
         self.engine.attempt(claim, line).map(move |attempt| match (flaw, attempt) {
+            (Some(Flaw::HearsTooFew), Attempt::InLine(_)) => {
+                log.note(What::Unanswered { process });
+                Attempt::Unknown(Error::new(ErrorKind::Unreachable, "too few"))
+            }
             (_, Attempt::Unknown(error)) => {
                 log.note(What::Unanswered { process });
                 Attempt::Unknown(error)

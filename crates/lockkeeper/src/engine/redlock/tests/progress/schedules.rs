@@ -27,7 +27,8 @@ fn must_go_well(begins: &[&str]) {
 }
 
 fn must_be_right(name: &str, seed: u64, played: &Played) {
-    let Course { wrong, holds, .. } = &played.course;
+    let Course { wrong, holds, unanswered, .. } = &played.course;
+    println!("{name}, seed {seed}: too few answered {unanswered:?}");
     assert!(wrong.is_empty(), "{name}, seed {seed}: {wrong:#?}\n{:?}", played.course);
     assert!(*holds > 0, "{name}, seed {seed}: nobody ever holds");
 }
@@ -147,6 +148,7 @@ fn processes_that_leave_out_a_rule_of_waiting_are_convicted() {
     let never = Plan { faults: lost, hold: ms(50), ..plan(Flaw::PutOffByWords, 1) };
     convicted(&never, "did not ask since");
     convicted(&plan(Flaw::AsksAtLeaseEnd, 8), "did not ask since");
+    convicted(&plan(Flaw::HearsTooFew, 1), "too few answered");
     let dead = vec![(ms(3_010), Fault::StopFirst(8))];
     let waits = Plan {
         processes: 12,
