@@ -422,7 +422,8 @@ pub trait Engine: Send + Sync + 'static {
 
     /// As [`Engine::attempt`] with [`Line::Join`], for a caller whose thread waits for this claim
     /// alone and does not give up. A wait that blocks in the kernel can be left to that thread: it
-    /// runs what is answered beside `InLine`, once, and the claim's event ends the wait as ever.
+    /// runs what is answered beside `InLine`, at most once, and the claim's event ends the wait as
+    /// ever. Where that is dropped before it ran, the engine goes on with the wait by itself.
     fn attempt_here(&self, claim: &Claim) -> (Answer<Attempt>, Option<OwnWait>) {
         (self.attempt(claim, Line::Join), None)
     }

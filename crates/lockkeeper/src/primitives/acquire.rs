@@ -229,9 +229,9 @@ impl<G> Acquire<G> {
         self
     }
 
-    /// This thread waits for it alone, and unless it has a timeout, as long as it takes.
+    /// This thread waits for it alone, and unless it is to give up, as long as it takes.
     pub(crate) fn here(mut self) -> Self {
-        self.plan.request.here = self.plan.request.timeout.is_none();
+        self.plan.request.here = !self.plan.request.is_patient();
         self
     }
 

@@ -1,8 +1,8 @@
 //! The same API for threads.
 //!
-//! Nothing here needs a runtime: a thread that waits is parked, and the keeper wakes it. The thread
-//! is known, so the same thread asking twice for a lock without an [`Owner`] is `WouldDeadlock` at
-//! once.
+//! Nothing here needs a runtime: a thread that waits sleeps until the engine's answer wakes it; on
+//! files, unless it is to give up, in the kernel's own queue for the lock. The thread is known, so
+//! the same thread asking twice for a lock without an [`Owner`] is `WouldDeadlock` at once.
 //!
 //! ```
 //! use lockkeeper::blocking::Locks;

@@ -9,7 +9,7 @@ use super::lockfile::{Key, LockFile};
 use super::recipe::{End as Came, Event as Yes, Recipe};
 use super::record::Stamp;
 use super::state::{Hold, Idle, Share, State, Waiting};
-use super::wait::{Wait, let_through};
+use super::wait::{Wait, can_be_called_off};
 use super::{Shared, finish, semaphore, wire};
 use crate::engine::{
     Answer, Attempt, ClaimId, End, Error, ErrorKind, Event, Grant, HoldId, Kind, Line, Mode,
@@ -83,24 +83,26 @@ impl Shared {
     }
 
     /// The same for a thread that waits for nothing else: there the kernel wakes the caller itself.
+    /// One that could not be called off, as closing does, is left to a thread of ours.
     pub(super) fn attempt_here(self: &Arc<Self>, claim: &Claim) -> (Attempt, Option<OwnWait>) {
-        match self.try_now(claim, Line::Join) {
-            Ok((attempt, wait)) => {
-                let own_wait = wait.map(|wait| -> OwnWait {
-                    let lent = self.wait_threads.lend();
-                    let mut here = Here { shared: self.clone(), id: claim.id, wait: Some(wait) };
-                    Box::new(move || {
-                        let _through = let_through();
-                        if let Some(wait) = here.wait.take() {
-                            wait();
-                        }
-                        drop(lent);
-                    })
-                });
-                (attempt, own_wait)
-            }
-            Err(error) => (Attempt::Failed(error), None),
+        let (attempt, wait) = match self.try_now(claim, Line::Join) {
+            Ok((attempt, Some(wait))) => (attempt, wait),
+            Ok((attempt, None)) => return (attempt, None),
+            Err(error) => return (Attempt::Failed(error), None),
+        };
+        if !can_be_called_off() {
+            let started = self.start(claim.id, wait);
+            return (started.map_or_else(Attempt::Failed, |()| attempt), None);
         }
+        let lent = self.wait_threads.lend();
+        let mut here = Here { shared: self.clone(), id: claim.id, wait: Some(wait) };
+        let own_wait = Box::new(move || {
+            if let Some(wait) = here.wait.take() {
+                wait();
+            }
+            drop(lent);
+        });
+        (attempt, Some(own_wait))
     }
 
     /// Answers also the wait that has to go on somewhere, of what is in line.

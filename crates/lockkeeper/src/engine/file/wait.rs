@@ -40,7 +40,12 @@ struct State {
 /// Where the waiting thread is blocked. It leaves by taking this away under the lock, so while it
 /// stands here the thread lives and the descriptor is its own.
 enum Blocked {
-    Locking { thread: Thread, fd: RawFd },
+    Locking {
+        thread: Thread,
+        fd: RawFd,
+        /// The one that this thread lets through.
+        signal: Option<libc::c_int>,
+    },
     Dozing(Arc<EventFd>),
 }
 
@@ -70,6 +75,7 @@ impl Wait {
 
     /// Blocks until the range is locked, or the wait is called off.
     pub(super) fn lock(&self, file: &LockFile, span: Span, grip: Grip) -> Result<Event, Errno> {
+        let through = let_through();
         loop {
             {
                 let mut state = self.state();
@@ -78,7 +84,8 @@ impl Wait {
                 }
                 // SAFETY: always successful, and has no preconditions.
                 let thread = Thread(unsafe { libc::pthread_self() });
-                state.blocked = Some(Blocked::Locking { thread, fd: file.as_fd().as_raw_fd() });
+                let (fd, signal) = (file.as_fd().as_raw_fd(), through.signal);
+                state.blocked = Some(Blocked::Locking { thread, fd, signal });
             }
             let waited = wire::wait_lock(file, span, grip);
             let mut state = self.state();
@@ -159,7 +166,7 @@ impl Wait {
 
     fn rouse(&self, state: &mut State) {
         match state.blocked {
-            Some(Blocked::Locking { thread, fd }) => {
+            Some(Blocked::Locking { thread, fd, signal }) => {
                 // Closing would free the locks too, but not while a child of another thread's,
                 // caught between fork and exec, has a copy; so they are unlocked, through this one.
                 // Without room for it closing must do.
@@ -171,7 +178,7 @@ impl Wait {
                 // is what this is for.
                 unsafe {
                     libc::dup3(self.anchor.as_fd().as_raw_fd(), fd, libc::O_CLOEXEC);
-                    if let Some(signal) = signal() {
+                    if let Some(signal) = signal.filter(|signal| ends_calls(*signal)) {
                         libc::pthread_kill(thread.0, signal);
                     }
                 }
@@ -205,20 +212,39 @@ fn signal() -> Option<libc::c_int> {
     let free = (libc::SIGRTMIN()..=libc::SIGRTMAX())
         .rev()
         .find(|signal| handler_of(*signal) == Some(libc::SIG_DFL))?;
-    // SAFETY: a zeroed sigaction is valid; the handler does nothing, and without SA_RESTART the
-    // call it interrupts ends.
-    let installed = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
-        action.sa_flags = libc::SA_ONSTACK;
-        libc::sigemptyset(&raw mut action.sa_mask);
-        libc::sigaction(free, &raw const action, std::ptr::null_mut()) == 0
-    };
-    if !installed {
+    if !handle(free) {
         return None;
     }
     CHOSEN.store(free, Ordering::Release);
     Some(free)
+}
+
+/// Installs the handler; answers whether it is there.
+fn handle(signal: libc::c_int) -> bool {
+    // SAFETY: a zeroed sigaction is valid; the handler does nothing, and without SA_RESTART the
+    // call it interrupts ends.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_ONSTACK;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut()) == 0
+    }
+}
+
+/// Whether a signal that was chosen for a wait ends its call. A handler that the program has
+/// installed since does so, too: where it restarts calls, this one fails on the descriptor that was
+/// exchanged. Where it has removed ours, that is put back: the default ends the program.
+fn ends_calls(signal: libc::c_int) -> bool {
+    match handler_of(signal) {
+        Some(libc::SIG_DFL | libc::SIG_IGN) => handle(signal),
+        handler => handler.is_some(),
+    }
+}
+
+/// Whether a wait can be called off: a program may have taken every signal.
+pub(super) fn can_be_called_off() -> bool {
+    signal().is_some()
 }
 
 fn handler_of(signal: libc::c_int) -> Option<usize> {
@@ -230,20 +256,21 @@ fn handler_of(signal: libc::c_int) -> Option<usize> {
     }
 }
 
-/// Lets the signal that ends a wait reach the caller's own thread, which may block it, until this
-/// is dropped.
-pub(super) fn let_through() -> LetThrough {
-    let Some(signal) = signal() else { return LetThrough(None) };
-    let was_blocked = mask(libc::SIG_UNBLOCK, signal);
-    LetThrough(was_blocked.then_some(signal))
+/// Chooses the signal that ends a wait of this thread and lets it through until this is dropped.
+fn let_through() -> LetThrough {
+    let signal = signal();
+    let was_blocked = signal.is_some_and(|signal| mask(libc::SIG_UNBLOCK, signal));
+    LetThrough { signal, was_blocked }
 }
 
-/// The signal to block again.
-pub(super) struct LetThrough(Option<libc::c_int>);
+struct LetThrough {
+    signal: Option<libc::c_int>,
+    was_blocked: bool,
+}
 
 impl Drop for LetThrough {
     fn drop(&mut self) {
-        if let Some(signal) = self.0 {
+        if let Some(signal) = self.signal.filter(|_| self.was_blocked) {
             mask(libc::SIG_BLOCK, signal);
         }
     }
@@ -262,18 +289,14 @@ fn mask(how: libc::c_int, signal: libc::c_int) -> bool {
     }
 }
 
-/// Prepares a thread that waits: the program's own handlers must not run on its small stack, and
-/// its interruptions must.
+/// Prepares a thread that waits: the program's own handlers must not run on its small stack. A wait
+/// lets its own signal through.
 pub(super) fn prepare_thread() {
-    let _ = signal();
     // SAFETY: the set is initialised by sigfillset before anything reads it, and only this thread's
     // mask changes.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut set);
-        for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
-            libc::sigdelset(&raw mut set, signal);
-        }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
     }
 }

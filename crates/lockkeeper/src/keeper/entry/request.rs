@@ -60,7 +60,7 @@ impl Request {
         Ok(())
     }
 
-    /// Whether it is asked for again while the engine cannot be reached.
+    /// Whether it is asked for again while the engine cannot be reached, until it gives up.
     pub(crate) fn is_patient(&self) -> bool {
         !self.try_only && (self.timeout.is_some() || self.unreachable_after.is_some())
     }
