@@ -83,6 +83,15 @@ mod tests {
     }
 
     #[test]
+    fn its_room_goes_with_what_was_in_it() {
+        let mut table = Table::default();
+        (0..100_000).for_each(|n| _ = table.insert(n, n));
+        (5..100_000).for_each(|n| _ = table.remove(&n));
+        assert!(table.0.capacity() < 2_048, "{}", table.0.capacity());
+        assert_eq!((table.len(), table.get(&4)), (5, Some(&4)));
+    }
+
+    #[test]
     fn what_came_in_another_order_is_the_same() {
         let (mut one, mut two) = (Table::default(), Table::default());
         for n in 0..100 {

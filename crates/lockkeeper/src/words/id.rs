@@ -259,6 +259,18 @@ mod tests {
     }
 
     #[test]
+    fn a_map_gives_back_its_room_once_almost_everything_is_removed_and_not_before() {
+        let mut map: ById<u64, u64> = (0..100_000).map(|key| (key, key)).collect();
+        let mut left = |most: u64| {
+            map.retain(|key, _| *key < most);
+            shrink(&mut map);
+            map.capacity()
+        };
+        assert!(left(25_000) >= 100_000, "a quarter of it may come again");
+        assert!(left(5) < 1_024);
+    }
+
+    #[test]
     fn ids_are_fresh_and_survive_printing() {
         let ids: std::collections::HashSet<_> = (0..10_000).map(|_| ClaimId::fresh()).collect();
         assert_eq!(ids.len(), 10_000);
