@@ -46,7 +46,8 @@ impl Entry {
 
     pub(in crate::keeper) fn lock(self: &Arc<Self>) -> Locked<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked { entry: self, state: Some(state), wakers: Vec::new(), released: None }
+        let (wakers, awaited, released) = (Vec::new(), None, None);
+        Locked { entry: self, state: Some(state), wakers, awaited, released }
     }
 
     /// A timer of the line is due.

@@ -140,13 +140,9 @@ impl Entry {
         let stepped = self.keeper.clock.stepped();
         let fresh =
             was_lost.is_none() && cell.lease.as_ref().is_none_or(|l| l.is_fresh(now, stepped));
-        let mut soon = None;
         // Of a hold that was lost before, somebody else waits for the release: whoever closes.
-        if tell && was_lost.is_none() {
-            let (sender, receiver) = oneshot::channel();
-            state.ends.get_or_insert_default().tell.insert(cell.hold, sender);
-            soon = Some(receiver);
-        }
+        let tell = tell && was_lost.is_none();
+        locked.awaited = tell.then_some(cell.hold);
         match was_lost {
             Some(_) => self.keeper.lost(cell),
             None => self.keeper.releasing(cell),
@@ -161,16 +157,15 @@ impl Entry {
         if let Some(why) = was_lost {
             return Over::Lost(why);
         }
-        match (ended, soon) {
-            (Some(ReleaseStep::Ended(end)), _) => {
-                state.take_tell(cell.hold);
-                Over::Ended(end)
+        match ended {
+            Some(ReleaseStep::Ended(end)) => Over::Ended(end),
+            // The answer is heard under the entry's lock, and not before this.
+            Some(ReleaseStep::Later) if tell => {
+                let (sender, receiver) = oneshot::channel();
+                state.ends.get_or_insert_default().tell.insert(cell.hold, sender);
+                Over::Soon(receiver)
             }
-            (Some(ReleaseStep::Later), Some(receiver)) => Over::Soon(receiver),
-            _ => {
-                state.take_tell(cell.hold);
-                Over::Passed
-            }
+            _ => Over::Passed,
         }
     }
 
@@ -220,7 +215,7 @@ impl Entry {
         }
         self.keeper.observe(self, Seen::GivingBack { hold, again: false });
         let engine = &self.keeper.engine;
-        let answer = match state.ends.as_ref().is_some_and(|ends| ends.tell.contains(hold)) {
+        let answer = match locked.awaited == Some(hold) {
             true => engine.release_awaited(&[hold], claim.as_ref()),
             false => engine.release(&[hold], claim.as_ref()),
         };

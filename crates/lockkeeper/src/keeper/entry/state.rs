@@ -12,7 +12,7 @@ use super::request::Request;
 use super::turns::TurnRecord;
 use crate::engine::OwnWait;
 use crate::keeper::cell::LeaseCell;
-use crate::keeper::driver::{Due, TimerId};
+use crate::keeper::driver::{Driver, Due, TimerId};
 use crate::protocol::line::{Line, Seq};
 use crate::sync::MutexGuard;
 use crate::words::claim::{Holder, Identity};
@@ -138,6 +138,8 @@ pub(in crate::keeper) struct Locked<'a> {
     pub(super) entry: &'a Arc<Entry>,
     pub(in crate::keeper) state: Option<MutexGuard<'a, State>>,
     pub(in crate::keeper) wakers: Vec<Waker>,
+    /// The hold whose release somebody waits for, if a step makes it.
+    pub(super) awaited: Option<HoldId>,
     /// What became of the release that a step made.
     pub(super) released: Option<ReleaseStep>,
 }
@@ -148,10 +150,20 @@ impl Locked<'_> {
     }
 }
 
+/// Kicks the driver when it goes, also where a waker panics.
+struct Kick<'a>(&'a Driver);
+
+impl Drop for Kick<'_> {
+    fn drop(&mut self) {
+        self.0.kick();
+    }
+}
+
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let driver = &self.entry.keeper.driver;
-        let mut kick = false;
+        // Whoever waits for the lock goes before a thread that only looks at its timers.
+        let mut _kick = None;
         if let Some(mut state) = self.state.take() {
             // A place that must still be left keeps its entry alive; everything else has a future
             // or a guard that does.
@@ -165,8 +177,8 @@ impl Drop for Locked<'_> {
                 } else {
                     Due::Entry(Arc::downgrade(self.entry))
                 };
-                let timer;
-                (timer, kick) = driver.note(&self.entry.keeper, at, due);
+                let (timer, first) = driver.note(&self.entry.keeper, at, due);
+                _kick = first.then(|| Kick(driver));
                 if let Some(old) = state.armed.replace(Alarm { timer, keeps }) {
                     driver.disarm(old.timer);
                 }
@@ -175,10 +187,6 @@ impl Drop for Locked<'_> {
         }
         for waker in self.wakers.drain(..) {
             waker.wake();
-        }
-        // Whoever waits for the lock goes before a thread that only looks at its timers.
-        if kick {
-            driver.kick();
         }
     }
 }
