@@ -130,8 +130,10 @@ impl Scene {
         crew.tell(second, "on")?;
         let mut sold = 0;
         if held {
-            // Whoever gets it only because a lease is over is told about in act 4.
-            let wait = if self.ends == Ends::TwoSold { left } else { SILENCE };
+            // Whoever gets it only because a lease is over is told about in act 4. That it is over,
+            // the server says later than this one began to count: the first goes on before.
+            let before = left.saturating_sub(self.ttl / 10);
+            let wait = if self.ends == Ends::TwoSold { before } else { SILENCE };
             sold += u64::from(heard(&mut crew, second, "sold", wait)?);
         }
         crew.tell(first, "on")?;
