@@ -82,8 +82,9 @@ pub(crate) struct Links {
     // What is lost is found again, and proxies end, before the network does.
     losses: BTreeMap<u32, Loss>,
     resets: BTreeMap<u32, Storm>,
-    /// Of those whose link is hit while they have no connection: how many they had made until then.
-    unconnected: BTreeMap<u32, u64>,
+    /// Of those whose links, from this one to that, are hit while they have no connection: how many
+    /// they had made until then.
+    unconnected: BTreeMap<(u32, usize, usize), u64>,
     /// The seed of the run, and how often links began to lose some.
     seed: u64,
     lossy: u64,
@@ -222,7 +223,7 @@ impl Links {
             });
         }
         if connections == 0 {
-            self.unconnected.insert(client, made);
+            self.unconnected.insert((client, servers.start, servers.end), made);
         }
         let hold = Bytes { hold: true, ..Bytes::default() };
         let slow = Bytes { delay: SLOW, ..Bytes::default() };
@@ -303,7 +304,9 @@ impl Links {
         if !FAULTS.iter().any(|f| f.name == fault) {
             return None;
         }
-        self.resets.remove(&client);
+        if fault == "reset" {
+            self.resets.remove(&client);
+        }
         let made = self.connections(&servers, client).1;
         for proxy in self.of_client(&servers, client) {
             if fault.starts_with("partition") {
@@ -313,7 +316,8 @@ impl Links {
             }
             proxy.heal();
         }
-        let hit_nobody = self.unconnected.remove(&client).is_some_and(|before| before == made);
+        let before = self.unconnected.remove(&(client, servers.start, servers.end));
+        let hit_nobody = before.is_some_and(|before| before == made);
         Some(Ok(if hit_nobody { Mended::HitNobody(UNCONNECTED) } else { Mended::Ended }))
     }
 

@@ -1,6 +1,7 @@
 //! A master, its replicas and three Sentinels of the run's own; a proxy between each client and
 //! each of them, at which the Sentinels announce the servers to that client.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use super::started::{DOWN_AFTER, Wanted};
 use crate::check::Class;
 use crate::torture::arena::{About, Arena, Failed, Mended};
 use crate::torture::fault::{AWAY, AWAY_AND_FORGOTTEN, BOTH_GRANT, Fault, Hits};
-use crate::torture::links::Links;
+use crate::torture::links::{Links, loses};
 
 const KILL_MASTER: &str = "kill-master";
 const KILL_AHEAD: &str = "kill-unreplicated";
@@ -45,6 +46,8 @@ pub(crate) struct SentinelArena {
     old: Option<usize>,
     /// Which client was cut off from the Sentinels together with it.
     beside_old: Option<u32>,
+    /// What all links of a client suffer.
+    suffers: BTreeMap<u32, &'static str>,
     /// The master otherwise, and when the Sentinels were asked for it last.
     master: usize,
     asked: Instant,
@@ -66,8 +69,8 @@ impl SentinelArena {
         let all = deployment.sentinels.iter().chain(&deployment.servers);
         let links = Links::to_announced(all.map(RedisServer::port).collect());
         let master = deployment.try_master().map_err(|text| (69, text))?;
-        let (old, beside_old, asked) = (None, None, Instant::now());
-        Ok(Self { about, wanted, links, deployment, old, beside_old, master, asked })
+        let (old, beside_old, suffers, asked) = (None, None, BTreeMap::new(), Instant::now());
+        Ok(Self { about, wanted, links, deployment, old, beside_old, suffers, master, asked })
     }
 
     /// What a replica that is promoted may lack: nothing that was granted, if every replica had to
@@ -150,13 +153,19 @@ impl SentinelArena {
     }
 
     fn rejoin(&mut self, client: u32) -> Result<Mended, String> {
-        self.links.mend_some(SENTINELS, "partition", client).unwrap_or(Ok(Mended::Ended))
+        let mended = self.links.mend_some(SENTINELS, "partition", client);
+        // What all of its links suffer goes on at these.
+        if let Some(fault) = self.suffers.get(&client) {
+            let _ = self.links.strike_some(SENTINELS, fault, client);
+        }
+        mended.unwrap_or(Ok(Mended::Ended))
     }
 
     /// The end of a fault of all links of a client leaves those apart that another fault has cut.
     fn mend_link(&mut self, fault: &str, client: u32) -> Result<Mended, String> {
         let unknown = || Err(format!("sentinel has no fault {fault}"));
         let mended = self.links.mend(fault, client).unwrap_or_else(unknown)?;
+        self.suffers.remove(&client);
         if self.beside_old == Some(client) {
             // Nothing is refused of a partition.
             let _ = self.part(client);
@@ -255,10 +264,15 @@ impl Arena for SentinelArena {
             KILL_AHEAD => self.kill_ahead(),
             CUT_OFF => self.cut_off(client),
             CUT_SENTINELS => self.part(client),
-            fault => self
-                .links
-                .strike(fault, client)
-                .unwrap_or_else(|| Err(format!("sentinel has no fault {fault}").into())),
+            fault => {
+                let unknown = || Err(format!("sentinel has no fault {fault}").into());
+                self.links.strike(fault, client).unwrap_or_else(unknown)?;
+                // The others are no matter of what a proxy lets through.
+                if fault != "reset" && !loses(fault) {
+                    self.suffers.insert(client, fault);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -275,6 +289,11 @@ impl Arena for SentinelArena {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use lockkeeper_testkit::until::until;
+
     use super::*;
 
     #[test]
@@ -332,6 +351,28 @@ mod tests {
         arena.mend(CUT_OFF, 0).unwrap();
         let gone = arena.deployment.try_command(old, &["EXISTS", "a"]).unwrap();
         assert_eq!(gone, ["0"], "what it took meanwhile is lost");
+    }
+
+    #[test]
+    fn a_client_whose_links_are_cut_stays_cut_when_the_old_master_is_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut arena = SentinelArena::start("", dir.path()).unwrap();
+        arena.is_to_suffer(&[CUT_OFF, "partition"], 1);
+        let sentinel = arena.links.addresses(0).unwrap()[0];
+        // Whether anything is answered.
+        let answers = || {
+            let mut stream = TcpStream::connect(sentinel).unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            stream.write_all(b"PING\r\n").unwrap();
+            stream.read(&mut [0]).is_ok_and(|read| read == 1)
+        };
+        until("the Sentinel answers", answers);
+        arena.strike(CUT_OFF, 0).unwrap();
+        arena.strike("partition", 0).unwrap();
+        arena.mend(CUT_OFF, 0).unwrap();
+        assert!(!answers());
+        arena.mend("partition", 0).unwrap();
+        until("it answers again", answers);
     }
 
     #[test]

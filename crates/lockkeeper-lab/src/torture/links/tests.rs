@@ -79,6 +79,16 @@ fn a_link_that_carries_no_connection_is_hit_by_nothing_until_one_is_made() {
 }
 
 #[test]
+fn whether_a_fault_of_all_links_hit_somebody_is_not_forgotten_with_the_end_of_one_of_some() {
+    let (mut links, _connect) = client_of_echo();
+    links.strike("partition", 0).unwrap().unwrap();
+    links.strike_some(0..1, "partition", 0).unwrap().unwrap();
+    let nobody = Some(Ok(Mended::HitNobody(UNCONNECTED)));
+    assert_eq!(links.mend_some(0..1, "partition", 0), nobody);
+    assert_eq!(links.mend("partition", 0), nobody);
+}
+
+#[test]
 fn a_reset_cuts_again_and_again_and_nothing_once_it_is_over() {
     let (mut links, connect) = client_of_echo();
     let mut first = connect();
@@ -89,6 +99,9 @@ fn a_reset_cuts_again_and_again_and_nothing_once_it_is_over() {
         until("it is cut as well", || !carries(&mut next));
     }
     assert!(!carries(&mut first));
+    links.mend_some(0..1, "partition", 0).unwrap().unwrap();
+    let mut next = connect();
+    until("the end of another fault does not end it", || !carries(&mut next));
     assert_eq!(links.mend("reset", 0), Some(Ok(Mended::Ended)));
     let mut last = connect();
     assert!(carries(&mut last) && carries(&mut last));
