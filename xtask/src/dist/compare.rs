@@ -1,5 +1,6 @@
 //! Whether the static binary is as fast as the ordinary build: its C library has an allocator of
-//! its own, and other calls for time and threads.
+//! its own, and other calls for time and threads. Of the ordinary one also that it loads no other
+//! library, for which every `run` would wait.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,6 +31,11 @@ pub fn run(target: Target) -> Outcome {
     must(&mut cargo(&["build", "--release", "--locked", "--package", "lockkeeper-cli"]))?;
     must(&mut target.build("target"))?;
     let ordinary = root().join("target/release/lockkeeper");
+    let tables = output(Command::new("readelf").arg("-d").arg(&ordinary))?;
+    let others = loaded_beside_libc(&String::from_utf8_lossy(&tables));
+    if !others.is_empty() {
+        return Err(format!("the ordinary build loads {}", others.join(", ")));
+    }
     let fixed = target.folder("target").join("lockkeeper");
     let (mut ours, mut theirs) = (Figures::new(), Figures::new());
     for _ in 0..ROUNDS {
@@ -39,6 +45,13 @@ pub fn run(target: Target) -> Outcome {
         }
     }
     judge(ours, &mut theirs)
+}
+
+/// What a program loads that neither is the C library nor loads it, as readelf says it.
+fn loaded_beside_libc(tables: &str) -> Vec<&str> {
+    let needed = tables.lines().filter(|line| line.contains("(NEEDED)"));
+    let names = needed.filter_map(|line| line.split_once('[')?.1.strip_suffix(']'));
+    names.filter(|name| !name.starts_with("libc.") && !name.starts_with("ld-")).collect()
 }
 
 fn measure(binary: &Path, row: &str, figures: &mut Figures) -> Outcome {
@@ -88,6 +101,14 @@ fn median(values: &mut [f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_that_is_loaded_beside_the_c_library_is_named() {
+        let line = |name| format!(" 0x0000000000000001 (NEEDED)  Shared library: [{name}]\n");
+        let libc = line("libc.so.6") + &line("ld-linux-x86-64.so.2");
+        assert!(loaded_beside_libc(&libc).is_empty());
+        assert_eq!(loaded_beside_libc(&(libc + &line("libm.so.6"))), ["libm.so.6"]);
+    }
 
     #[test]
     fn a_slower_static_binary_is_named_with_its_row() {
