@@ -32,7 +32,8 @@ pub fn run(target: Target) -> Outcome {
     must(&mut target.build("target"))?;
     let ordinary = root().join("target/release/lockkeeper");
     let tables = output(Command::new("readelf").arg("-d").arg(&ordinary))?;
-    let others = loaded_beside_libc(&String::from_utf8_lossy(&tables));
+    let tables = String::from_utf8_lossy(&tables);
+    let others = loaded_beside_libc(&tables);
     if !others.is_empty() {
         return Err(format!("the ordinary build loads {}", others.join(", ")));
     }
