@@ -3,9 +3,8 @@
 
 use super::super::options::{Layout, RedisOptions, RedissonLock, RedissonSemaphore};
 use super::interop::{plain, redisson};
-use super::proxy::{Proxy, Way};
 use super::server::RedisServer;
-use super::support::{Process, granted, options, until};
+use super::support::{Process, granted, options};
 use crate::engine::{Attempt, End, Line};
 use crate::words::claim::{Claim, Mode};
 
@@ -72,43 +71,6 @@ fn s6_a_hold_that_somebody_else_s_release_gave_is_written_once_it_is_asked_for()
     assert!(matches!(one.release(held.id), End::Freed));
     two.granted(waits.id);
     asked_again(&server, &Process::of(&server), &waits);
-}
-
-#[test]
-fn s6_a_conversion_whose_answer_was_lost_is_written_once_more() {
-    let server = RedisServer::start();
-    let proxy = Proxy::to(server.port());
-    let one = Process::with(options(proxy.port()));
-    let reader = Process::of(&server);
-    let alone = [Mode::Exclusive, Mode::Upgradable, Mode::Shared];
-    // What is converted to what it is writes nothing.
-    for (reads, modes) in [(false, &alone[..]), (true, &alone[2..])] {
-        let (hold, _) = one.take("a", Mode::Upgradable);
-        let read = reads.then(|| reader.take("a", Mode::Shared).0);
-        for mode in modes {
-            // From here on it is connected, and what it asks is sent at once.
-            let (other, _) = one.take("b", Mode::Exclusive);
-            assert!(matches!(one.release(other.id), End::Freed));
-            let (conversion, before) = (one.claim("a", *mode), changes(&server));
-            let convert = || one.engine.convert(hold.id, &conversion);
-            proxy.hold(Way::Down);
-            let answer = convert();
-            until("it is written", || changes(&server) > before);
-            let written = changes(&server);
-            proxy.cut();
-            proxy.heal();
-            let mut answer = one.wait(answer);
-            until("it is answered", || {
-                if !matches!(answer, Attempt::Granted(_)) {
-                    answer = one.wait(convert());
-                }
-                matches!(answer, Attempt::Granted(_))
-            });
-            assert!(changes(&server) > written, "{mode:?}, beside a reader: {reads}");
-        }
-        assert!(matches!(one.release(hold.id), End::Freed));
-        read.map(|read| reader.release(read.id));
-    }
 }
 
 #[test]
