@@ -5,7 +5,7 @@ use super::super::options::{Layout, RedisOptions, RedissonLock, RedissonSemaphor
 use super::interop::{plain, redisson};
 use super::server::RedisServer;
 use super::support::{Process, granted, options};
-use crate::engine::{Attempt, End, Line};
+use crate::engine::{End, Line};
 use crate::words::claim::{Claim, Mode};
 
 /// How many changes the server has counted.
