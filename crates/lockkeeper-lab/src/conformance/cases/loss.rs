@@ -11,8 +11,8 @@ use crate::conformance::trial::{HANGS, Trial, within};
 pub(super) async fn r2_a_lock_taken_away_is_announced_and_stays_lost(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    let guard = t.lock(&one, &name).await.expect("it is free");
-    let next = tokio::spawn(t.lock(&two, &name).into_future());
+    let guard = one.mutex(&name).lock().await.expect("it is free");
+    let next = tokio::spawn(two.mutex(&name).lock().into_future());
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
     assert!(
         two.force_release(Kind::Lock, &name).await.expect("it can be forced"),
@@ -37,10 +37,10 @@ pub(super) async fn r2_entering_a_lost_hold_again_fails(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
     let me = Owner::new();
-    let guard = t.lock(&one, &name).owner(&me).await.expect("it is free");
+    let guard = one.mutex(&name).lock().owner(&me).await.expect("it is free");
     assert!(two.force_release(Kind::Lock, &name).await.expect("it can be forced"));
     within(HANGS, "the loss is announced", guard.lost()).await;
-    let again = t.lock(&one, &name).owner(&me).timeout(HANGS).await;
+    let again = one.mutex(&name).lock().owner(&me).timeout(HANGS).await;
     assert_eq!(again.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Lost));
     let scoped = me.scope(async { one.mutex(&name).try_lock().await }).await;
     assert_eq!(scoped.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Lost));

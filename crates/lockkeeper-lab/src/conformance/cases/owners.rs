@@ -66,8 +66,8 @@ pub(super) async fn r8_a_strict_owner_is_told_where_it_locked_first(t: Arc<Trial
     let name = t.name("a");
     let locks = t.open().await;
     let me = Owner::strict();
-    let guard = t.lock(&locks, &name).owner(&me).await.expect("it is free");
-    let error = t.lock(&locks, &name).owner(&me).await.expect_err("it would wait for itself");
+    let guard = locks.mutex(&name).lock().owner(&me).await.expect("it is free");
+    let error = locks.mutex(&name).lock().owner(&me).await.expect_err("it would wait for itself");
     assert_eq!(error.kind(), ErrorKind::WouldDeadlock);
     assert!(error.to_string().contains("owners.rs"), "it names where the first was taken: {error}");
     assert!(guard.release().await.is_clean());
