@@ -11,8 +11,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::time::Duration;
 
+use lockkeeper_testkit::proxy::Elsewhere;
 use lockkeeper_testkit::proxy::{Fault as Bytes, Proxy, Way};
-use lockkeeper_testkit::redis::announced::Elsewhere;
 
 use super::Random;
 use super::arena::{Failed, Mended};
