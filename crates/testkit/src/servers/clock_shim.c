@@ -23,7 +23,7 @@
 
 struct lie {
     int64_t offset_ns;   /* added since since_ns */
-    int64_t since_ns;    /* on the raw clock */
+    int64_t since_ns;    /* on the clock itself; of the steady ones, on the raw clock */
     int64_t rate_ppb;    /* gained each second after it */
 };
 
@@ -75,7 +75,9 @@ static int64_t reading(clockid_t clock, int *failed) {
     if (*failed || !(steady || wall)) return at;
     struct lie lie = told(steady);
     int ignored;
-    int64_t passed = lie.rate_ppb ? truth(CLOCK_MONOTONIC_RAW, &ignored) - lie.since_ns : 0;
+    /* The time of day by one reading: else what passes between two makes it go back. */
+    int64_t is = steady && lie.rate_ppb ? truth(CLOCK_MONOTONIC_RAW, &ignored) : at;
+    int64_t passed = is - lie.since_ns;
     at += lie.offset_ns + (int64_t)((__int128)passed * lie.rate_ppb / 1000000000);
     return at < 0 ? 0 : at;
 }

@@ -29,6 +29,18 @@ pub enum Clocks {
     Steady,
 }
 
+impl Clocks {
+    /// What their rate is counted by.
+    fn now_ns(self) -> std::io::Result<i64> {
+        let clock = match self {
+            Self::Wall => ClockId::CLOCK_REALTIME,
+            Self::Steady => ClockId::CLOCK_MONOTONIC_RAW,
+        };
+        let now = Duration::from(clock_gettime(clock).map_err(std::io::Error::from)?);
+        Ok(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 /// A lie about the clocks of the processes that are started with it; true until it is told
 /// otherwise.
 pub struct ClockShim {
@@ -76,7 +88,7 @@ impl ClockShim {
         }
         let control = File::create(dir.path().join("control"))?;
         let shim = Self { dir, control, told: Mutex::default() };
-        shim.change(|_, _| {})?;
+        shim.change(|_| {})?;
         Ok(shim)
     }
 
@@ -113,7 +125,8 @@ impl ClockShim {
     ///
     /// The control file cannot be written.
     pub fn run_at(&self, clocks: Clocks, parts_per_million: i32) -> std::io::Result<()> {
-        self.change(|told, now_ns| {
+        let now_ns = clocks.now_ns()?;
+        self.change(|told| {
             let lie = told.of(clocks);
             lie.settle(now_ns);
             lie.rate_ppb = i64::from(parts_per_million) * 1000;
@@ -126,23 +139,21 @@ impl ClockShim {
     ///
     /// The control file cannot be written.
     pub fn mend(&self) -> std::io::Result<()> {
-        self.change(|told, _| (told.wall, told.steady) = (Lie::default(), Lie::default()))
+        self.change(|told| (told.wall, told.steady) = (Lie::default(), Lie::default()))
     }
 
     fn shift(&self, clocks: Clocks, by_ns: i64) -> std::io::Result<()> {
-        self.change(|told, now_ns| {
+        let now_ns = clocks.now_ns()?;
+        self.change(|told| {
             let lie = told.of(clocks);
             lie.settle(now_ns);
             lie.offset_ns = lie.offset_ns.saturating_add(by_ns);
         })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Told, i64)) -> std::io::Result<()> {
+    fn change(&self, change: impl FnOnce(&mut Told)) -> std::io::Result<()> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Duration::from(
-            clock_gettime(ClockId::CLOCK_MONOTONIC_RAW).map_err(std::io::Error::from)?,
-        );
-        change(&mut told, i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
+        change(&mut told);
         // Odd while it is being written, as the C side expects.
         told.turn += 1;
         self.control.write_all_at(&told.turn.to_ne_bytes(), 0)?;

@@ -93,6 +93,20 @@ fn a_servers_clock_runs_at_another_rate_and_then_right_again_from_where_it_is() 
     }
 }
 
+#[test]
+fn a_servers_clock_that_loses_all_stands_still_and_goes_on_from_there() {
+    let shim = ClockShim::new().expect("cc is there");
+    let server = server(&shim);
+    shim.run_at(Clocks::Wall, -1_000_000).expect("the control file is ours");
+    let mut client = server.client();
+    let stood = client.command(&["TIME"]);
+    for _ in 0..5_000 {
+        assert_eq!(client.command(&["TIME"]), stood);
+    }
+    shim.run_at(Clocks::Wall, 0).expect("the control file is ours");
+    while client.command(&["TIME"]) == stood {}
+}
+
 /// A program of its own that prints how many seconds each clock shows: the time of day, and the
 /// three that never step.
 fn clocks(shim: &ClockShim) -> [f64; 4] {
