@@ -83,9 +83,9 @@ impl Run {
         waited.convictions.extend_from_slice(self.stage.crashes());
         // What a busy machine is forgiven is not asked here: it makes a run no weaker than the
         // schedule was.
+        let judges = self.harm.excuses().judges_waits();
         let chances = tally.finish(|since, until| {
-            Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK
-                && self.harm.excuses().judges_wait(until)
+            Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK && judges(until)
         });
         Ok(Findings { report, waited, chances, cost })
     }

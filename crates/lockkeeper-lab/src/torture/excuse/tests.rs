@@ -202,7 +202,7 @@ fn who_is_cut_off_again_pauses_for_as_long_as_it_did_before_and_who_stood_still_
         let mut excuses = excuses(true, 1, &[]);
         all.iter()
             .for_each(|(process, from, to)| suffer(&mut excuses, *process, &(fault, *from, *to)));
-        let judged = excuses.judges_wait(until * SECOND);
+        let judged = excuses.judges_waits()(until * SECOND);
         let expected = excuses.expects_wait(13 * SECOND, until * SECOND);
         assert_ne!(judged, expected, "what is excused is not judged");
         expected
@@ -230,7 +230,11 @@ fn a_crowd_that_left_delays_for_no_longer_than_a_lease() {
     let excuses = excuses(true, 1, &[(crowd, 10, 12)]);
     let expected = |until| {
         let expected = excuses.expects_wait(11 * SECOND, until * SECOND);
-        assert_ne!(excuses.judges_wait(until * SECOND), expected, "what is excused is not judged");
+        assert_ne!(
+            excuses.judges_waits()(until * SECOND),
+            expected,
+            "what is excused is not judged"
+        );
         expected
     };
     assert!(expected(12) && expected(13) && !expected(14));
@@ -277,7 +281,7 @@ fn a_lock_that_nobody_gets_is_expected_while_a_clock_was_wrong_and_what_it_grant
         "where the machine is late"
     );
     assert!(
-        !late.judges_wait(14 * SECOND) && late.judges_wait(15 * SECOND),
+        !late.judges_waits()(14 * SECOND) && late.judges_waits()(15 * SECOND),
         "the schedule was strong enough all the same"
     );
 }

@@ -1,6 +1,7 @@
 //! How long somebody may wait who is owed a lock: for as long as clients take to come back, and
 //! those who died in line to be passed over.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::Conviction;
@@ -24,10 +25,13 @@ impl Excuses {
         conviction.class == LIVENESS && self.expects_wait(conviction.at, conviction.until)
     }
 
-    /// Whether one who waited without a fault until then would be judged, on a machine that is
-    /// never late: that makes a run no weaker than its schedule was.
-    pub(in super::super) fn judges_wait(&self, until: u64) -> bool {
-        !self.delaying().any(|window| until >= window.from && until <= self.back(window))
+    /// Says whether one who waited without a fault until some moment would be judged, on a machine
+    /// that is never late: that makes a run no weaker than its schedule was.
+    pub(in super::super) fn judges_waits(&self) -> impl Fn(u64) -> bool {
+        // Once, and not for each who waited: of half an hour's faults that would take longer.
+        let delayed = self.delaying().map(|window| window.from..=self.back(window));
+        let delayed: Vec<_> = delayed.collect();
+        move |until| !delayed.iter().any(|delayed| delayed.contains(&until))
     }
 
     /// Whether one was delayed until that moment.
@@ -97,6 +101,7 @@ impl Excuses {
             }
             until
         };
-        self.away.iter().map(|away| of(away.target)).max().unwrap_or(window.to)
+        let hit: BTreeSet<u64> = self.away.iter().map(|away| away.target).collect();
+        hit.into_iter().map(of).max().unwrap_or(window.to)
     }
 }
