@@ -43,12 +43,12 @@ impl Quorum {
     /// twice begins above the greater floor.
     pub(super) async fn admit(self: &Arc<Self>) {
         // Who was not asked before tells for how long it waits, and is asked once more.
-        if !self.admit_who_has_waited().await && self.any_can(self.steady.now()) {
+        if self.admit_who_has_waited().await {
             self.admit_who_has_waited().await;
         }
     }
 
-    /// Answers whether some were asked to be.
+    /// Answers whether none could be, and one that was asked for the first time can be now.
     async fn admit_who_has_waited(self: &Arc<Self>) -> bool {
         // Before anybody is asked: what they tell is to be of after that (see `floor`).
         let now = self.steady.now();
@@ -66,6 +66,11 @@ impl Quorum {
         let told: Vec<Told> = answers.iter().map(|(_, answer)| answer.told).collect();
         let skew = number_of(self.options.clock_skew.as_micros());
         let floor = floor(&told, self.options.majority(), skew);
+        let now = self.steady.now();
+        let is_news = |(at, _): &(usize, Answer)| {
+            self.can_admit(*at, now) && clean.get(*at).is_some_and(Option::is_none)
+        };
+        let news = answers.iter().any(is_news);
         let strangers = answers.into_iter().filter_map(|(at, answer)| {
             // Of this time, and of no other since which it was admitted and flushed.
             let met_us = answer.met_us.filter(|_| !answer.told.admitted)?;
@@ -84,20 +89,16 @@ impl Quorum {
                 })
             })
             .collect();
-        let some = !admitted.is_empty();
+        let none = admitted.is_empty();
         if all(admitted).await.contains(&true) {
             self.knows(floor);
         }
-        some
+        none && news
     }
 
     /// Whether a member waits for nothing but being admitted, as far as is known.
     pub(super) fn can_admit(&self, at: usize, now: Ticks) -> bool {
         self.can_be_admitted_at(at).is_some_and(|due| due <= now)
-    }
-
-    fn any_can(&self, now: Ticks) -> bool {
-        (0..self.members.len()).any(|at| self.can_admit(at, now))
     }
 
     /// Admits who can be, without waiting for it, once at a time, and once a second: a member that
@@ -106,7 +107,11 @@ impl Quorum {
         let now = self.steady.now();
         let lately = self.looked.load(Ordering::Relaxed);
         let is_due = lately == 0 || now.since(Ticks(lately)) >= AGAIN;
-        if is_due && self.any_can(now) {
+        let can = |at| self.can_admit(at, now);
+        // Of those who find that before anybody is asked, the first alone wishes it.
+        let is_first =
+            || self.looked.compare_exchange(lately, now.0, Ordering::Relaxed, Ordering::Relaxed);
+        if is_due && (0..self.members.len()).any(can) && is_first().is_ok() {
             self.look_over();
         }
     }
