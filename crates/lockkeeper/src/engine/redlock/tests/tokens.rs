@@ -9,7 +9,7 @@ use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 use super::super::recipe::Said;
 use super::super::wire::Member;
 use super::faults::ran;
-use super::support::{KEY, Quorum, TTL, claim, open, until_it_counts};
+use super::support::{KEY, Quorum, TTL, claim, open};
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::tests::support::{Process, granted, options, until};
 use crate::engine::{Attempt, End, Number, Renewal};
@@ -30,6 +30,24 @@ impl Quorum {
     pub(super) fn set_last(&self, member: usize, name: &str, number: u64) {
         let key = format!("lockkeeper:{{redlock:{name}}}:last");
         self.0[member].command(&["SET", &key, &number.to_string()]);
+    }
+
+    /// In place of one that does not wait for long, a process that is connected to all and waits
+    /// for what each of them says: where too few of those that remember are heard, the clocks
+    /// decide above which number a member begins.
+    fn hears_all_unlike(&self, one: Process) -> Process {
+        drop(one);
+        let process = open(&self.url().replace("600ms", "10m")).expect("they can be used");
+        until("all are connected", || {
+            process.engine.describe().warnings.iter().all(|warning| warning.id != "member-down")
+        });
+        process
+    }
+
+    /// Whether a member that has lost its data was told of this number.
+    fn begins_above(&self, member: usize, number: u64) -> bool {
+        let floor = self.0[member].command(&["HGET", KEY, "floor"]).concat();
+        floor.parse().is_ok_and(|floor: u64| floor >= number)
     }
 }
 
@@ -244,9 +262,10 @@ fn r7_a_member_that_comes_back_empty_begins_above_all_that_the_others_know() {
     assert!(before > FAR);
     quorum.0[2].go_on();
     quorum.until_clean("a");
+    let _admits = quorum.hears_all_unlike(one);
     quorum.0[0].restart();
     assert_eq!(quorum.last("a")[0], "(nil)");
-    until_it_counts(&quorum.0[0]);
+    until("it is admitted", || quorum.begins_above(0, before));
     let two = quorum.process();
     quorum.0[1].stop();
     let after = turn(&two, "a");
@@ -266,13 +285,12 @@ fn r7_a_member_that_comes_back_with_older_data_begins_above_all_that_the_others_
     quorum.until_clean("a");
     // As if the third had been away.
     quorum.0[2].command(&["DEL", "lockkeeper:{redlock:a}:last"]);
-    quorum.0[2].command(&["HDEL", "lockkeeper:redlock", "top"]);
+    quorum.0[2].command(&["HDEL", KEY, "top"]);
+    let _admits = quorum.hears_all_unlike(one);
     quorum.0[0].restart();
     let older: u64 = quorum.last("a")[0].parse().expect("it has its older data");
     assert!(older < FAR, "{older}");
-    until_it_counts(&quorum.0[0]);
-    // Who admits it knows the numbers of all.
-    let _admits = quorum.process();
+    until("it is admitted", || quorum.begins_above(0, before));
     let two = quorum.process();
     quorum.0[1].stop();
     let after = turn(&two, "a");
@@ -283,21 +301,21 @@ fn r7_a_member_that_comes_back_with_older_data_begins_above_all_that_the_others_
 #[test]
 fn r7_a_member_that_lost_its_data_while_it_runs_is_admitted_above_what_the_others_know() {
     let quorum = Quorum::of(3);
-    let (one, two) = (quorum.process(), quorum.process());
+    let one = quorum.process();
     quorum.set_last(0, "a", FAR);
     quorum.0[2].stop();
     let before = turn(&one, "a");
     quorum.0[2].go_on();
     quorum.until_clean("a");
+    let admits = quorum.hears_all_unlike(one);
     quorum.0[0].command(&["FLUSHALL"]);
-    let held = claim(&two, "b");
-    granted(two.attempt_until(&held));
-    let admitted =
-        || quorum.0[0].command(&["HGET", "lockkeeper:redlock", "run"]).concat().len() == 40;
+    let held = claim(&admits, "b");
+    granted(admits.attempt_until(&held));
     until("it is admitted", || {
-        assert!(matches!(two.renew(held.id), Renewal::Extended { .. }));
-        admitted()
+        assert!(matches!(admits.renew(held.id), Renewal::Extended { .. }));
+        quorum.begins_above(0, before)
     });
+    let two = quorum.process();
     quorum.0[1].stop();
     let after = turn(&two, "a");
     assert!(after > before, "{after} follows {before}");
