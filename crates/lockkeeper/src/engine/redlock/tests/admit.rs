@@ -7,7 +7,7 @@ use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::super::wire::Member;
 use super::faults::ran;
-use super::support::{KEY, Quorum, TTL, claim, open, until_it_counts};
+use super::support::{KEY, Quorum, SHORT, claim, open, short, until_it_counts};
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::tests::support::{granted, options, until};
@@ -23,9 +23,9 @@ fn l3_a_member_that_was_promoted_restarted_or_flushed_waits_whatever_the_others_
     for loses in [[promoted, promoted], [restarted_and_not_admitted_since, flushed]] {
         let quorum = Quorum::of(3);
         let one = quorum.process();
-        let held = claim(&one, "a");
+        let held = short(&one, "a");
         let lease = granted(one.attempt(&held)).lease.and_then(|lease| lease.since);
-        let until_over = lease.expect("it has one").plus(TTL);
+        let until_over = lease.expect("it has one").plus(SHORT);
         until("all have it", || quorum.with_record(&held) == 3);
         for (server, loses) in quorum.0.iter().zip(loses) {
             server.command(loses);
@@ -72,8 +72,9 @@ fn a_member_that_cannot_be_admitted_is_asked_about_once_a_second_and_not_with_ea
         (0..200).for_each(|_| turn());
         // One is of whoever counts here.
         let asked = ran(&quorum, "info")[1] - before - 1;
-        assert!(asked < 100, "{asked} times, which is with each claim");
-        asked <= began.elapsed().as_secs() + 2
+        let once_a_second = asked <= began.elapsed().as_secs() + 2;
+        assert!(once_a_second || asked < 100, "{asked} times, which is with each claim");
+        once_a_second
     });
     assert_eq!(quorum.0[0].command(&["HGET", KEY, "run"]), ["(nil)"], "it is full");
 }

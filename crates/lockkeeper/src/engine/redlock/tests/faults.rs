@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
-use super::support::{Proxied, Quorum, TTL, claim, open, until_it_counts};
+use super::support::{Proxied, Quorum, SHORT, TTL, claim, open, short, until_it_counts};
 use crate::engine::redis::tests::support::{Process, fill, granted, until};
 use crate::engine::{Attempt, End, Event, Renewal, Standing};
 use crate::words::claim::Claim;
@@ -68,7 +68,7 @@ fn a_member_that_is_dead_at_the_start_is_told_and_costs_nothing() {
     // A machine with much to do gets more than one chance.
     until("nobody waits for it", || {
         let began = Instant::now();
-        let held = Claim { ttl: TTL * 300, ..claim(&process, "a") };
+        let held = Claim { ttl: TTL * 10, ..claim(&process, "a") };
         process.granted_at_last(&held);
         let renewed = matches!(process.renew(held.id), Renewal::Extended { .. });
         let freed = matches!(process.release(held.id), End::Freed);
@@ -88,7 +88,7 @@ fn l5_a_stopped_member_is_asked_and_not_waited_for() {
         open(&url).expect("they can be used")
     };
     let (one, two, looks) = (with("5m"), with("5m"), with("5s"));
-    let long = |process: &Process, name: &str| Claim { ttl: TTL * 3_000, ..claim(process, name) };
+    let long = |process: &Process, name: &str| Claim { ttl: TTL * 100, ..claim(process, name) };
     let held = long(&one, "held");
     granted(one.attempt(&held));
     quorum.0[2].stop();
@@ -121,13 +121,11 @@ fn a_member_that_is_full_or_a_replica_costs_the_others_nothing_and_is_named() {
     ] {
         let quorum = Quorum::long_up(3);
         let (one, two) = (quorum.process(), quorum.process());
-        // No lease ends before it is extended.
-        let long = |name: &str| Claim { ttl: TTL * 30, ..claim(&one, name) };
-        let held = long("held");
+        let held = claim(&one, "held");
         granted(one.attempt(&held));
         until("all have it", || quorum.with_record(&held) == 3);
         quorum.0[0].command(breaks);
-        let turn = long("a");
+        let turn = claim(&one, "a");
         granted(one.attempt_until(&turn));
         assert!(matches!(two.attempt_try(&claim(&two, "a")), Attempt::Busy(Some(_))));
         assert_eq!(quorum.with_record(&turn), 2);
@@ -153,8 +151,7 @@ fn a_hold_that_a_majority_refuses_to_extend_is_not_given_back_by_the_one_who_ask
     let quorum = Quorum::long_up(3);
     let url = quorum.url();
     let [one, two] = [&url, &url].map(|url| open(url).expect("they can be used"));
-    let long = |process: &Process| Claim { ttl: TTL * 30, ..claim(process, "a") };
-    let held = long(&one);
+    let held = claim(&one, "a");
     granted(one.attempt(&held));
     until("all have it", || quorum.with_record(&held) == 3);
     for server in &quorum.0[1..] {
@@ -169,7 +166,7 @@ fn a_hold_that_a_majority_refuses_to_extend_is_not_given_back_by_the_one_who_ask
     }
     renewed(&one, held.id);
     assert_eq!(quorum.with_record(&held), 3, "nobody gave anything back");
-    let taken = two.attempt_try(&long(&two));
+    let taken = two.attempt_try(&claim(&two, "a"));
     assert!(matches!(taken, Attempt::Busy(_)), "BROKEN LOCK: two hold it: {taken:?}");
 }
 
@@ -180,7 +177,7 @@ fn a_release_that_crosses_a_renewal_keeps_no_other_hold_waiting_for_its_own() {
     let url = quorum.url().replace("max_ttl=24h&server_timeout=600ms", options);
     let one = open(&url).expect("they can be used");
     let taken = |n: usize| {
-        let claim = Claim { ttl: TTL * 300, ..claim(&one, &format!("a{n}")) };
+        let claim = Claim { ttl: TTL * 10, ..claim(&one, &format!("a{n}")) };
         granted(one.attempt_until(&claim));
         claim
     };
@@ -291,9 +288,9 @@ fn l3_a_minority_is_restored_also_when_the_time_of_the_caller_is_long_over() {
 fn l3_a_majority_that_comes_back_empty_gives_the_lock_to_nobody_while_a_lease_may_last() {
     let mut quorum = Quorum::of(3);
     let (one, two) = (quorum.process(), quorum.process());
-    let held = claim(&one, "a");
+    let held = short(&one, "a");
     let lease = granted(one.attempt(&held)).lease.and_then(|lease| lease.since);
-    let until_over = lease.expect("it has one").plus(TTL);
+    let until_over = lease.expect("it has one").plus(SHORT);
     for server in &mut quorum.0[..2] {
         server.restart();
     }
@@ -397,9 +394,9 @@ fn l5_a_connection_that_is_cut_costs_no_message_for_each_hold() {
 fn l3_a_member_that_is_flushed_gives_the_lock_to_nobody_while_a_lease_may_last() {
     let quorum = Quorum::of(3);
     let (one, two) = (quorum.process(), quorum.process());
-    let held = claim(&one, "a");
+    let held = short(&one, "a");
     let lease = granted(one.attempt(&held)).lease.and_then(|lease| lease.since);
-    let until_over = lease.expect("it has one").plus(TTL);
+    let until_over = lease.expect("it has one").plus(SHORT);
     until("all have it", || quorum.with_record(&held) == 3);
     // A majority has it: the first, and the last, which loses it.
     quorum.0[1].command(&["DEL", "lockkeeper:{redlock:a}"]);
@@ -434,7 +431,7 @@ fn r1_l2_a_lease_counts_from_before_the_first_send_and_late_answers_grant_nothin
     assert!(one.now().since(since) >= Duration::from_millis(300));
     assert!(matches!(one.release(held.id), End::Freed));
     proxied.all(Way::Down, &slow(1_800));
-    let late = claim(&one, "a");
+    let late = short(&one, "a");
     let error = unknown(one.attempt(&late));
     assert!(error.message().contains("too little of the lease"), "{error}");
     proxied.all(Way::Down, &Fault::default());
@@ -450,7 +447,7 @@ fn r4_a_release_whose_replies_were_lost_is_unknown_and_frees_only_its_own_grant(
     let two = open(&quorum.url().replace("max_ttl=24h&server_timeout=600ms", options));
     let two = two.expect("the members can be used");
     // Nothing but a release ends them while this runs.
-    let long = |process| Claim { ttl: TTL * 1_800, ..claim(process, "a") };
+    let long = |process| Claim { ttl: TTL * 60, ..claim(process, "a") };
     let (held, next) = (long(&one), long(&two));
     granted(one.attempt(&held));
     until("all have it", || quorum.with_record(&held) == 3);

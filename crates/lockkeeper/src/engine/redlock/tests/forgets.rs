@@ -9,7 +9,7 @@ use lockkeeper_testkit::proxy::Proxy;
 use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::super::wire::Member;
-use super::support::{KEY, Proxied, Quorum, TTL, claim, open, open_at};
+use super::support::{KEY, Proxied, Quorum, SHORT, TTL, claim, open, open_at, short};
 use super::tokens::{tick_of, turn};
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::script::{Call, Which};
@@ -46,7 +46,7 @@ fn a_second_client_waits(option: &str, step: Duration) {
     let url = format!("{}?server_timeout=600ms{option}", quorum.bare_url());
     let clock = Clock::real();
     let two = open_at(&url, clock.clone()).expect("two are a majority");
-    let next = Claim { ttl: TTL, ..claim(&two, "a") };
+    let next = short(&two, "a");
     clock.jump(step);
     while one.now() < until_over {
         let attempt = two.attempt(&next);
@@ -173,7 +173,7 @@ fn h3_what_a_server_has_under_one_name_is_given_back_under_the_other() {
     let process = quorum.process();
     turn(&process, "warm");
     quorum.0[0].kill();
-    let held = Claim { ttl: TTL * 300, ..claim(&process, "a") };
+    let held = Claim { ttl: TTL * 10, ..claim(&process, "a") };
     granted(process.attempt_until(&held));
     let port = quorum.0[0].port();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("nobody listens there");
@@ -216,7 +216,7 @@ fn until_granted(process: &Process, claim: &Claim) -> u64 {
 fn h5_a_release_by_who_lost_a_part_of_its_hold_is_not_illegal() {
     let quorum = Quorum::long_up(5);
     let one = quorum.process();
-    let held = Claim { ttl: TTL * 30, ..claim(&one, "a") };
+    let held = claim(&one, "a");
     granted(one.attempt_until(&held));
     until("all have it", || quorum.with_record(&held) == 5);
     let loses = ["DEL", "lockkeeper:{redlock:a}"];
@@ -260,10 +260,10 @@ fn r2_a_member_whose_clock_is_set_back_while_it_waits_is_admitted_all_the_same()
 fn all_members_that_are_flushed_while_they_run_wait_as_those_that_start_do() {
     let quorum = Quorum::of(3);
     let (one, two) = (quorum.process(), quorum.process());
-    let held = claim(&one, "a");
+    let held = short(&one, "a");
     let grant = granted(one.attempt_until(&held));
     let since = grant.lease.as_ref().and_then(|lease| lease.since);
-    let until_over = since.expect("it has a lease").plus(TTL);
+    let until_over = since.expect("it has a lease").plus(SHORT);
     quorum.0.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
     let next = claim(&two, "a");
     let second = until_granted(&two, &next);

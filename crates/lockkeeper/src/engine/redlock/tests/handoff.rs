@@ -32,7 +32,7 @@ fn r10_a_hand_off_asks_whose_turn_it_is_and_nobody_else() {
     let [two, three] =
         [(); 2].map(|()| open_at(&quorum.url(), clock.clone()).expect("they can be used"));
     let [held, next, waiting] =
-        [&one, &two, &three].map(|process| Claim { ttl: TTL * 300, ..claim(process, "a") });
+        [&one, &two, &three].map(|process| Claim { ttl: TTL * 10, ..claim(process, "a") });
     granted(one.attempt_until(&held));
     two.queue_claim(&next);
     three.queue_claim(&waiting);
@@ -54,7 +54,7 @@ fn r10_a_hand_off_asks_whose_turn_it_is_and_nobody_else() {
 fn scripts_a_hold(many: usize) -> u64 {
     let quorum = Quorum::of(3);
     let processes: Vec<Process> = (0..many).map(|_| quorum.process()).collect();
-    let long = |process: &Process| Claim { ttl: TTL * 300, ..claim(process, "a") };
+    let long = |process: &Process| Claim { ttl: TTL * 10, ..claim(process, "a") };
     let mut claims: Vec<Claim> = processes.iter().map(long).collect();
     granted(processes[0].attempt_until(&claims[0]));
     processes.iter().zip(&claims).skip(1).for_each(|(process, claim)| process.queue_claim(claim));
@@ -90,7 +90,7 @@ fn r10_a_hold_costs_the_members_the_same_however_many_wait() {
 fn r11_who_comes_anew_waits_for_whose_turn_it_is() {
     let quorum = Quorum::of(3);
     let [one, two] = [quorum.process(), quorum.process()];
-    let long = |process: &Process| Claim { ttl: TTL * 300, ..claim(process, "a") };
+    let long = |process: &Process| Claim { ttl: TTL * 10, ..claim(process, "a") };
     let waiting = long(&two);
     // A turn is short: on a machine with much to do it may be over.
     until("it waits for its turn", || {
@@ -112,7 +112,7 @@ fn r11_who_comes_anew_waits_for_whose_turn_it_is() {
 fn r11_a_process_that_listens_and_waits_no_more_keeps_nobody_from_a_free_lock() {
     let quorum = Quorum::of(3);
     let [one, two] = [quorum.process(), quorum.process()];
-    let long = |process: &Process| Claim { ttl: TTL * 300, ..claim(process, "a") };
+    let long = |process: &Process| Claim { ttl: TTL * 10, ..claim(process, "a") };
     let [held, waited, again] = [long(&one), long(&two), long(&two)];
     granted(one.attempt_until(&held));
     two.queue_claim(&waited);
@@ -162,8 +162,7 @@ fn hand_off(layout: &str) {
     let [one, two] = [&direct, &direct].map(|url| open(url).expect("they can be used"));
     let clock = Clock::virtual_at(Duration::from_secs(1_000_000));
     let three = open_at(&proxied.url(&options), clock.clone()).expect("they can be used");
-    let long = |process: &Process| Claim { ttl: TTL * 30, ..claim(process, "a") };
-    let [held, next, waiting] = [&one, &two, &three].map(long);
+    let [held, next, waiting] = [&one, &two, &three].map(|process| claim(process, "a"));
     granted(one.attempt(&held));
     until_all_have_it(&one, quorum, layout, &held);
     two.queue_claim(&next);
@@ -213,7 +212,7 @@ pub(super) fn tell(quorum: &Quorum, member: usize, name: &str, word: &str) {
 fn r10_what_contenders_give_up_wakes_the_first_of_them_and_nobody_else() {
     let quorum = Quorum::of(3);
     let [one, two] = [quorum.process(), quorum.process()];
-    let [held, waiting] = [&one, &two].map(|p| Claim { ttl: TTL * 300, ..claim(p, "a") });
+    let [held, waiting] = [&one, &two].map(|p| Claim { ttl: TTL * 10, ..claim(p, "a") });
     granted(one.attempt_until(&held));
     two.queue_claim(&waiting);
     for member in 0..3 {
@@ -236,12 +235,12 @@ fn r10_what_is_heard_while_a_claim_is_asked_for_wakes_it_only_if_it_is_of_who_re
     let proxied = Proxied::before(Quorum::long_up(3));
     let quorum = &proxied.quorum;
     let direct = quorum.process();
-    let held = Claim { ttl: TTL * 300, ..claim(&direct, "a") };
+    let held = Claim { ttl: TTL * 10, ..claim(&direct, "a") };
     granted(direct.attempt_until(&held));
     let clock = Clock::virtual_at(Duration::from_secs(1_000_000));
     let options = "max_ttl=24h&server_timeout=10s&request_timeout=20s";
     let two = open_at(&proxied.url(options), clock.clone()).expect("they can be used");
-    let waiting = Claim { ttl: TTL * 300, ..claim(&two, "a") };
+    let waiting = Claim { ttl: TTL * 10, ..claim(&two, "a") };
     two.queue_claim(&waiting);
     let now = clock.now();
     for (giver, at_once) in [(ClaimId::fresh(), false), (held.id, true)] {

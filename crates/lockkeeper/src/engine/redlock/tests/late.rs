@@ -26,7 +26,7 @@ fn sent(process: &Process, claim: &Claim) -> BoxFuture<Attempt> {
 }
 
 fn long(process: &Process, name: &str) -> Claim {
-    Claim { ttl: TTL * 1_800, ..claim(process, name) }
+    Claim { ttl: TTL * 60, ..claim(process, name) }
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Quorum {
 }
 
 fn long(process: &Process) -> Claim {
-    Claim { ttl: TTL * 300, ..claim(process, "a") }
+    Claim { ttl: TTL * 10, ..claim(process, "a") }
 }
 
 /// A process by a clock of the test's own making.

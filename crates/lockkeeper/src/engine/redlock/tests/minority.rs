@@ -7,7 +7,7 @@ use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::servers::certificates;
 
 use super::refusals::answering;
-use super::support::{KEY, Proxied, Quorum, TTL, claim, open};
+use super::support::{KEY, Proxied, Quorum, SHORT, TTL, claim, open};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, End, Renewal};
 use crate::words::claim::Claim;
@@ -106,7 +106,7 @@ fn b4_a_member_that_refuses_keeps_no_new_process_out_and_is_named_once() {
         assert_named_once(&process, &members[2], why);
         command(third, mends);
         // It joins by itself.
-        let held = Claim { ttl: TTL * 300, ..process.exclusive("joins") };
+        let held = Claim { ttl: TTL * 10, ..process.exclusive("joins") };
         granted(process.attempt_until(&held));
         until("it counts again", || {
             assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
@@ -343,7 +343,7 @@ fn r4_a_claim_that_is_asked_for_again_after_a_refusal_is_not_given_back_once_it_
     let within = Duration::from_secs(5);
     let one = with("server_timeout=600ms&request_timeout=5s");
     let two = with("server_timeout=600ms");
-    let long = |process: &Process| Claim { ttl: TTL * 300, ..claim(process, "a") };
+    let long = |process: &Process| Claim { ttl: TTL * 10, ..claim(process, "a") };
     quorum.warm(&one);
     quorum.until_clean("warm");
     let takes_more = full(&quorum, &one);
@@ -357,7 +357,7 @@ fn r4_a_claim_that_is_asked_for_again_after_a_refusal_is_not_given_back_once_it_
     until("that is over", || {
         let taken = two.attempt_try(&long(&two));
         assert!(!matches!(taken, Attempt::Granted(_)), "BROKEN LOCK: two hold it: {taken:?}");
-        granted.elapsed() > within + TTL
+        granted.elapsed() > within + SHORT
     });
     until("it is held still", || match one.renew(asked.id) {
         Renewal::Extended { .. } => true,
@@ -372,7 +372,7 @@ fn a_wait_goes_on_after_a_refusal_that_passes_though_a_member_may_have_taken_it(
     let proxied = Proxied::before(Quorum::long_up(3));
     let (quorum, proxy) = (&proxied.quorum, &proxied.proxies[0]);
     let one = proxied.process("max_ttl=24h&server_timeout=600ms&request_timeout=3s");
-    let asked = Claim { ttl: TTL * 300, ..claim(&one, "a") };
+    let asked = Claim { ttl: TTL * 10, ..claim(&one, "a") };
     let takes_more = full(quorum, &one);
     proxy.set(Way::Down, Fault { cut_after: Some(0), ..Fault::default() });
     passes(&one.attempt(&asked));

@@ -1,7 +1,6 @@
 //! The layout of redsync, node-redlock and RedLock.net, against the very commands of theirs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lockkeeper_testkit::redis::server::RedisServer;
 
@@ -52,7 +51,7 @@ fn plain_writes_what_the_others_write() {
         assert!(about.can.has(Ability::Force) && !about.can.has(Ability::List));
         let key = key.replace("{name}", "a {b} é");
         // No machine is so slow that it ends before the others have asked.
-        let held = Claim { ttl: TTL * 300, ..claim(&process, "a {b} é") };
+        let held = Claim { ttl: TTL * 10, ..claim(&process, "a {b} é") };
         assert_eq!(granted(process.attempt(&held)).number, Number::None);
         until("all have it", || values(&quorum, &key).iter().all(|value| value.len() == length));
         let text = values(&quorum, &key)[0].clone();
@@ -114,8 +113,7 @@ fn r10_a_plain_waiter_is_woken_by_members_that_it_reached_again() {
     let url = proxied.quorum.url() + "&layout=plain";
     let one = open(&url).expect("the members can be used");
     let two = proxied.process("max_ttl=24h&server_timeout=600ms&layout=plain");
-    let long = |process| Claim { ttl: Duration::from_secs(60), ..claim(process, "a") };
-    let (held, waiting) = (long(&one), long(&two));
+    let (held, waiting) = (claim(&one, "a"), claim(&two, "a"));
     granted(one.attempt(&held));
     until("all have it", || values(&proxied.quorum, "a").iter().all(|value| value.len() == 32));
     two.by_word_alone();
@@ -199,9 +197,8 @@ fn granted_twice(layout: &str, key: fn(&str) -> String) -> usize {
     let [one, two] = [&url, &url].map(|url| open(url).expect("the members can be used"));
     let names: Vec<String> = (0..10).map(|n| format!("flushed/{n}")).collect();
     let keys: Vec<String> = names.iter().map(|name| key(name)).collect();
-    let long = |process: &Process, name: &str| Claim { ttl: TTL * 30, ..claim(process, name) };
     for name in &names {
-        granted(one.attempt_until(&long(&one, name)));
+        granted(one.attempt_until(&claim(&one, name)));
     }
     let has = |server: &RedisServer, key: &String| server.command(&["EXISTS", key]) == ["1"];
     until("all have them", || quorum.0.iter().all(|server| keys.iter().all(|k| has(server, k))));
@@ -209,7 +206,7 @@ fn granted_twice(layout: &str, key: fn(&str) -> String) -> usize {
     keys.iter().for_each(|key| drop(quorum.0[2].command(&["DEL", key])));
     quorum.0[1].command(&["FLUSHALL"]);
     let second = |name: &&String| {
-        let asked = two.attempt_try(&long(&two, name));
+        let asked = two.attempt_try(&claim(&two, name));
         matches!(asked, Attempt::Granted(_))
     };
     names.iter().filter(second).count()

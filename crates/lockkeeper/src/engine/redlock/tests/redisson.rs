@@ -76,7 +76,7 @@ fn redisson_writes_an_rlock_on_each_member() {
     assert_eq!((about.layout, about.fenced), ("redisson", false));
     assert!(about.can.has(Ability::Force) && !about.can.has(Ability::List));
     // No machine is so slow that it ends before Java has asked.
-    let held = Claim { ttl: TTL * 300, ..claim(&one, "any Lock") };
+    let held = Claim { ttl: TTL * 10, ..claim(&one, "any Lock") };
     assert_eq!(granted(one.attempt(&held)).number, Number::None);
     until("all have it", || quorum.owners("any Lock").iter().all(|owner| owner.len() == 2));
     let owners = quorum.owners("any Lock");
@@ -171,7 +171,7 @@ fn r10_a_waiter_of_redisson_is_woken_by_what_a_claim_gives_back_that_is_refused(
     let url = proxied.url("server_timeout=10s&request_timeout=10s&layout=redisson");
     let one = open(&url.replace("-lab", "")).expect("the members can be used");
     proxied.all(Way::Down, &Fault { hold: true, ..Fault::default() });
-    let refused = Claim { ttl: TTL * 15, ..claim(&one, "a") };
+    let refused = claim(&one, "a");
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| one.attempt(&refused));
         until("all have it", || quorum.owners("a").iter().all(|owner| owner.len() == 2));
@@ -248,7 +248,7 @@ fn r4_a_release_of_redisson_whose_replies_were_lost_frees_only_its_own_grant() {
     let two = open(&quorum.url().replace("max_ttl=24h&server_timeout=600ms", options));
     let two = two.expect("the members can be used");
     // Nothing but a release ends them while this runs.
-    let long = |process| Claim { ttl: TTL * 1_800, ..claim(process, "a") };
+    let long = |process| Claim { ttl: TTL * 60, ..claim(process, "a") };
     let (held, next) = (long(&one), long(&two));
     granted(one.attempt(&held));
     until("all have it", || quorum.owners("a").iter().all(|owner| owner.len() == 2));

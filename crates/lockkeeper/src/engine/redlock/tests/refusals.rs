@@ -200,14 +200,14 @@ fn a_probe_is_cleared_from_each_member_and_says_whether_words_get_through() {
         let exists = |server: &RedisServer| server.command(&["EXISTS", LAST]).concat();
         quorum.0.iter().map(exists).collect()
     };
-    let held = Claim { ttl: TTL * 30, ..process.exclusive("a") };
+    let held = claim(&process, "a");
     granted(process.attempt(&held));
     until("all have it", || quorum.with_record(&held) == 3);
     assert!(clear(&process).is_empty());
     assert_eq!(numbers(), ["1", "1", "1"], "whoever holds keeps its number");
     assert!(matches!(process.release(held.id), End::Freed));
     quorum.until_clean("a");
-    let reads = Claim { ttl: TTL * 30, ..process.claim("a", Mode::Shared) };
+    let reads = Claim { ttl: TTL, ..process.claim("a", Mode::Shared) };
     granted(process.attempt(&reads));
     until("all have it", || quorum.records("a").iter().all(|text| text == "2 readers"));
     assert!(clear(&process).is_empty());

@@ -38,7 +38,7 @@ fn r3_whoever_meets_a_lease_that_lasts_too_long_cuts_it_to_its_own_length() {
     assert!(quorum.last_for(&keys[0])[0] > LONG.as_millis() as i64, "its clock was set back");
     quorum.0[1].command(&["PERSIST", &keys[0]]);
     for name in ["written", "read"] {
-        let waits = Claim { ttl: TTL, ..claim(&two, name) };
+        let waits = claim(&two, name);
         assert!(matches!(two.attempt(&waits), Attempt::InLine(_)), "{name} is held");
     }
     for key in &keys {
@@ -85,7 +85,7 @@ fn h4_a_hold_that_others_kept_from_a_minority_takes_what_they_give_up() {
     let quorum = Quorum::of(5);
     let process = quorum.process();
     let [third, fourth] = [3, 4].map(|member| contends(&quorum, member, "a"));
-    let held = Claim { ttl: TTL * 300, ..claim(&process, "a") };
+    let held = Claim { ttl: TTL * 10, ..claim(&process, "a") };
     granted(process.attempt_until(&held));
     assert!(quorum.records("a")[3..].iter().all(|text| !text.contains(&held.id.to_string())));
     quorum.0[3].command(&["DEL", &third]);

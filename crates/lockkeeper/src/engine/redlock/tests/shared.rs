@@ -3,7 +3,7 @@
 use lockkeeper_testkit::proxy::{Fault, Way};
 
 use super::faults::ran;
-use super::support::{Proxied, Quorum, TTL, claim};
+use super::support::{Proxied, Quorum, SHORT, TTL, claim};
 use super::tokens::FAR;
 use crate::engine::redis::tests::support::{Process, granted, number, until};
 use crate::engine::{Attempt, Change, End, Event, Line, Renewal};
@@ -208,13 +208,14 @@ fn of_several_readers_one_that_crashes_ends_by_itself_and_leaves_nothing() {
     let quorum = Quorum::of(3);
     let mut processes: Vec<Process> = (0..4).map(|_| quorum.process()).collect();
     let writer = quorum.process();
-    let readers: Vec<Claim> = processes.iter().map(|process| reader(process, "a")).collect();
+    let mut readers: Vec<Claim> = processes.iter().map(|process| reader(process, "a")).collect();
+    readers[1].ttl = SHORT;
     let leases = processes.iter().zip(&readers).map(|(process, reader)| {
         granted(process.attempt_until(reader)).lease.and_then(|lease| lease.since)
     });
     let leases: Vec<_> = leases.collect();
     until("all have them", || readers.iter().all(|reader| quorum.read_by(reader) == 3));
-    let dies_until = leases[1].expect("it has a lease").plus(TTL);
+    let dies_until = leases[1].expect("it has a lease").plus(SHORT);
     processes.remove(1).die();
     let writes = claim(&writer, "a");
     writer.queue_claim(&writes);
@@ -389,7 +390,8 @@ fn l4_a_reader_that_died_hides_no_reader_that_lives() {
 fn a_reader_that_nobody_renews_ends_for_the_writer_at_its_own_time() {
     let quorum = Quorum::of(3);
     let (one, two) = (quorum.process(), quorum.process());
-    let (dies, stays) = (reader(&one, "a"), reader(&two, "a"));
+    let dies = Claim { ttl: SHORT, ..reader(&one, "a") };
+    let stays = reader(&two, "a");
     granted(one.attempt_until(&dies));
     granted(two.attempt_until(&stays));
     // The hash lives on for the one that is renewed.

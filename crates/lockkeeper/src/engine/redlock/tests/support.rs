@@ -14,8 +14,11 @@ use crate::words::claim::Claim;
 use crate::words::clock::Clock;
 use crate::words::error::Result;
 
-/// The lease of every test, unless it says another.
-pub(super) const TTL: Duration = Duration::from_secs(2);
+/// The lease of every test, unless it says another: the longest that each URL allows.
+pub(super) const TTL: Duration = Duration::from_secs(60);
+
+/// One whose end is waited for: members that lost their data wait no longer here.
+pub(super) const SHORT: Duration = Duration::from_secs(2);
 
 /// What a member keeps about itself.
 pub(super) const KEY: &str = "lockkeeper:redlock";
@@ -189,12 +192,17 @@ pub(super) fn open_at(url: &str, clock: Clock) -> Result<Process> {
         "redlock-lab" => super::super::laboratory().open,
         _ => super::super::registration().open,
     };
-    Process::at(open(&mut url, &Common::new(TTL, 100))?.into(), clock)
+    Process::at(open(&mut url, &Common::new(SHORT, 100))?.into(), clock)
 }
 
 /// An exclusive claim with the lease of the tests.
 pub(super) fn claim(process: &Process, name: &str) -> Claim {
     Claim { ttl: TTL, ..process.exclusive(name) }
+}
+
+/// The same with a lease whose end is waited for.
+pub(super) fn short(process: &Process, name: &str) -> Claim {
+    Claim { ttl: SHORT, ..claim(process, name) }
 }
 
 /// Members behind proxies.

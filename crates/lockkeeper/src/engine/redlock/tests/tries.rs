@@ -23,7 +23,7 @@ impl Tries {
         let options = "max_ttl=24h&server_timeout=1m&request_timeout=1m";
         let process = open(&format!("redlock-lab://{}?{options}", at.join(",")));
         let process = process.expect("two are a majority");
-        let claim = Claim { ttl: TTL * 1_800, ..claim(&process, "a") };
+        let claim = Claim { ttl: TTL * 60, ..claim(&process, "a") };
         Self { process, proxies, claim }
     }
 
