@@ -17,6 +17,9 @@ use crate::words::id::ClaimId;
 /// After how long a question is repeated that was not answered.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// After how long each place is asked about that was asked about at no other time (R10).
+const NET: Duration = Duration::from_secs(5);
+
 /// See the module.
 pub(super) struct Asker {
     clock: Clock,
@@ -86,7 +89,8 @@ impl Asker {
     }
 
     fn note(&self, claim: ClaimId, at: Option<Ticks>) {
-        let (now, at) = (self.clock.now(), at.filter(|at| !self.is_left_out(*at)));
+        let now = self.clock.now();
+        let at = at.into_iter().chain([now.plus(NET)]).min().filter(|at| !self.is_left_out(*at));
         self.asks().entry(claim).or_default().answered(now, at);
         self.changed.notify_one();
     }

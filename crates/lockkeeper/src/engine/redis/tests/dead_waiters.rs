@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use super::server::RedisServer;
 use super::support::{Process, granted, until};
-use crate::engine::{Attempt, Line};
 use crate::words::claim::Mode;
 
 /// How many processes listen.
@@ -28,9 +27,7 @@ fn r11_who_joins_while_a_dead_one_has_its_claim_lease_comes_when_that_is_over() 
         let (one, dead, living) =
             (Process::of(&server), Process::of(&server), Process::of(&server));
         let (held, _) = one.take("a", Mode::Exclusive);
-        for _ in 0..90 {
-            dead.queue("a", Mode::Exclusive);
-        }
+        dead.queue_all("a", 90);
         dead.die();
         until_connected(&server, 2);
         let before = Instant::now();
@@ -49,11 +46,7 @@ fn r11_more_dead_waiters_than_one_script_asks_cost_half_a_second_more_and_not_a_
     let server = RedisServer::start();
     let (one, dead, living) = (Process::of(&server), Process::of(&server), Process::of(&server));
     let (held, _) = one.take("a", Mode::Exclusive);
-    let claims = [(); 1_200].map(|()| dead.exclusive("a"));
-    let asked = claims.iter().map(|claim| dead.engine.attempt(claim, Line::Join));
-    for attempt in asked.collect::<Vec<_>>() {
-        assert!(matches!(dead.wait(attempt), Attempt::InLine(_)));
-    }
+    dead.queue_all("a", 1_200);
     dead.die();
     until_connected(&server, 2);
     let before = Instant::now();

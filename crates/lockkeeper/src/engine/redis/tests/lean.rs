@@ -254,7 +254,7 @@ fn r11_a_short_lease_that_is_renewed_under_a_line_lets_nobody_past_it() {
     let server = RedisServer::start();
     let [one, two, three] = [(); 3].map(|()| Process::of(&server));
     let mut short = one.exclusive("a");
-    short.ttl = Duration::from_secs(3);
+    short.ttl = Duration::from_secs(8);
     granted(one.attempt(&short));
     let waiting = two.queue("a", Mode::Exclusive);
     let lives = |key: &str| server.command(&["PTTL", key])[0].parse::<i64>().unwrap();

@@ -45,9 +45,7 @@ fn a_dead_reader_ends_by_itself_while_the_others_go_on() {
     let mut short = one.claim("a", Mode::Shared);
     short.ttl = Duration::from_millis(400);
     granted(one.attempt(&short));
-    let mut other = two.claim("a", Mode::Shared);
-    other.ttl = Duration::from_secs(3);
-    granted(two.attempt(&other));
+    let (other, _) = two.take("a", Mode::Shared);
     let writer = three.queue("a", Mode::Exclusive);
     one.die();
     for _ in 0..4 {

@@ -177,6 +177,18 @@ impl Process {
         claim
     }
 
+    /// So many claims stand in line, one behind the other, as soon as can be.
+    pub(in crate::engine) fn queue_all(&self, name: &str, count: usize) -> Vec<ClaimId> {
+        let claims: Vec<Claim> = (0..count).map(|_| self.exclusive(name)).collect();
+        let asked: Vec<_> =
+            claims.iter().map(|claim| self.engine.attempt(claim, Line::Join)).collect();
+        for (claim, asked) in claims.iter().zip(asked) {
+            let attempt = self.attempted(claim, asked);
+            assert!(matches!(attempt, Attempt::InLine(_)), "not in line but {attempt:?}");
+        }
+        claims.into_iter().map(|claim| claim.id).collect()
+    }
+
     pub(in crate::engine) fn queue_claim(&self, claim: &Claim) {
         let attempt = self.attempt(claim);
         assert!(matches!(attempt, Attempt::InLine(_)), "not in line but {attempt:?}");
