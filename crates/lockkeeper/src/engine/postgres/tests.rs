@@ -25,7 +25,8 @@ use crate::words::id::ClaimId;
 use crate::words::lost::Lost;
 use crate::words::name::{Kind, Name};
 
-pub(super) const TTL: Duration = Duration::from_secs(6);
+/// The lease of every test: longer than one takes.
+pub(super) const TTL: Duration = Duration::from_secs(60);
 
 fn engine(url: &str) -> Result<Box<dyn Engine>> {
     engine_of(url, TTL)
@@ -36,7 +37,7 @@ pub(super) fn open(url: &str) -> Result<Process> {
 }
 
 fn process(server: &PostgresServer) -> Process {
-    open(&server.url()).expect("the server can be used")
+    open(&format!("{}?request_timeout=20s", server.url())).expect("the server can be used")
 }
 
 pub(super) fn claim(process: &Process, name: &str) -> Claim {

@@ -230,35 +230,44 @@ fn r4_whoever_may_have_it_on_a_connection_that_broke_is_not_told_that_somebody_e
     let proxy = Proxy::to(server.port());
     let at = format!("postgres://{USER}@127.0.0.1:{}/postgres", proxy.port());
     let one = open_with(&at, "&request_timeout=500ms").unwrap();
-    until("the server is old enough", || {
-        let claim = one.exclusive("41");
-        let granted = matches!(one.attempt(&claim), Attempt::Granted(_));
-        granted && matches!(one.release(claim.id), End::Freed)
-    });
-    proxy.hold_present(Way::Down);
-    let doubtful = one.exclusive("42");
     let signal = |signal: &str, pid: &str| {
-        assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
+        Command::new("kill").args([signal, pid]).status().unwrap().success()
     };
-    let has_it = std::thread::scope(|scope| {
-        let asks = scope.spawn(|| one.attempt_try(&doubtful));
-        until("the server has granted it", || rows(&server, true) == "1");
-        // Its process hears nothing more, and ends only when it goes on.
-        let pid = server.sql("SELECT pid FROM pg_locks WHERE locktype = 'advisory'");
-        signal("-STOP", &pid);
-        let Attempt::Unknown(error) = asks.join().unwrap() else { panic!("nothing answered") };
-        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        pid
+    let (mut doubtful, mut has_it) = (one.exclusive("42"), String::new());
+    // Where its connection was ended before that, once more.
+    until("its process stands still, and has it", || {
+        until("the server is old enough", || {
+            let claim = one.exclusive("41");
+            let granted = matches!(one.attempt(&claim), Attempt::Granted(_));
+            granted && matches!(one.release(claim.id), End::Freed)
+        });
+        proxy.hold_present(Way::Down);
+        doubtful = one.exclusive("42");
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| one.attempt_try(&doubtful));
+            until("it is granted", || rows(&server, true) == "1" || asks.is_finished());
+            // It hears nothing more, and ends only when it goes on.
+            has_it = server.sql("SELECT min(pid) FROM pg_locks WHERE locktype = 'advisory'");
+            let stopped = signal("-STOP", &has_it);
+            let Attempt::Unknown(error) = asks.join().unwrap() else { panic!("none answered") };
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+            stopped && rows(&server, true) == "1"
+        })
     });
-    let again = one.attempt_try(&doubtful);
-    let Attempt::Unknown(error) = again else { panic!("its own connection has it: {again:?}") };
-    assert!(error.message().contains("broke"), "{error}");
+    until("its own connection is told of", || {
+        let again = one.attempt_try(&doubtful);
+        let Attempt::Unknown(error) = again else { panic!("nobody else has it: {again:?}") };
+        error.message().contains("broke")
+    });
     assert!(matches!(one.withdraw(doubtful.id), End::Unknown(_)), "it may be there yet");
-    // Whoever never had it is told the truth.
-    assert!(matches!(one.attempt_try(&one.exclusive("42")), Attempt::Busy(_)));
-    signal("-CONT", &has_it);
+    until("whoever never had it is told the truth", || {
+        let asked = one.attempt_try(&one.exclusive("42"));
+        assert!(!matches!(asked, Attempt::Granted(_)), "BROKEN LOCK: two hold it");
+        matches!(asked, Attempt::Busy(_))
+    });
+    assert!(signal("-CONT", &has_it));
     until("what it left is gone", || matches!(one.withdraw(doubtful.id), End::NotOurs));
-    assert!(matches!(one.attempt_try(&doubtful), Attempt::Granted(_)));
+    until("it is free", || matches!(one.attempt_try(&doubtful), Attempt::Granted(_)));
 }
 
 #[test]

@@ -30,11 +30,6 @@ fn engine(server: &PostgresServer) -> (Process, Arc<Postgres>) {
     (Process::around(engine.clone()).unwrap(), engine)
 }
 
-/// A process that a machine with much to do answers in time.
-fn patient(server: &PostgresServer) -> Process {
-    open(&format!("{}?request_timeout=15s", server.url())).expect("the server can be used")
-}
-
 /// Somebody stands on these rows for so many seconds.
 pub(super) fn stand_on(server: &PostgresServer, rows: &str, seconds: f32) {
     let sleep = format!("SELECT pg_sleep({seconds})");
@@ -46,6 +41,12 @@ pub(super) fn stands(server: &PostgresServer) {
         let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
         server.sql(sleeps) == "1"
     });
+}
+
+/// Whoever stands there is stopped.
+pub(super) fn goes(server: &PostgresServer) {
+    let sleeps = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    server.sql(&format!("SELECT pg_cancel_backend(pid) {sleeps}"));
 }
 
 #[test]
@@ -173,7 +174,7 @@ fn r7_a_reader_that_is_left_alone_keeps_its_number() {
 #[test]
 fn r5_whoever_wants_to_stand_in_line_comes_to_it_however_often_others_write_the_row() {
     let server = PostgresServer::start_with(&["fsync=off"]);
-    let (one, two) = (process(&server), patient(&server));
+    let (one, two) = (process(&server), process(&server));
     // The first grant of a name is written otherwise than those after it.
     let (first, _) = one.take("a", Mode::Exclusive);
     assert!(matches!(one.release(first.id), End::Freed));
@@ -207,7 +208,7 @@ fn r5_whoever_wants_to_stand_in_line_comes_to_it_however_often_others_write_the_
 #[test]
 fn r5_whoever_waits_for_one_that_takes_and_frees_all_the_time_gets_its_turn() {
     let server = PostgresServer::start_with(&["fsync=off"]);
-    let (one, two) = ([process(&server), process(&server)], patient(&server));
+    let (one, two) = ([process(&server), process(&server)], process(&server));
     let (over, had) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for greedy in &one {

@@ -2,8 +2,9 @@
 
 use lockkeeper_testkit::postgres::server::PostgresServer;
 
+use super::faults::{goes, stands};
 use super::{claim, process};
-use crate::engine::redis::tests::support::{granted, number, until};
+use crate::engine::redis::tests::support::{granted, number};
 use crate::engine::{Change, End, Renewal};
 use crate::words::claim::Mode;
 use crate::words::name::{Kind, Name};
@@ -41,6 +42,9 @@ fn left(server: &PostgresServer, table: &str) -> String {
 fn what_dead_holders_and_waiters_left_is_removed_and_the_living_stay_and_tokens_rise() {
     let server = PostgresServer::start();
     let (one, dead, lives) = (process(&server), process(&server), process(&server));
+    // However long this takes, nobody asks about what is removed.
+    dead.by_word_alone();
+    lives.by_word_alone();
     // Neither gives back, and both would be asked about in vain.
     let killed = claim(&one, "killed");
     let before = number(&granted(one.attempt(&killed)));
@@ -71,17 +75,17 @@ fn what_dead_holders_and_waiters_left_is_removed_and_the_living_stay_and_tokens_
     age(&server, &["waits"]);
     let forget = documented("### Rows that nobody needs");
     let under = "SELECT FROM lockkeeper_locks WHERE name = 'kept' FOR KEY SHARE";
+    let server = &server;
     std::thread::scope(|scope| {
         // A transaction under its lock, which goes on.
-        let stands =
-            scope.spawn(|| server.sql(&format!("BEGIN; {under}; SELECT pg_sleep(3); COMMIT")));
-        until("it stands there", || {
-            server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == "1"
-        });
+        let under = format!("BEGIN; {under}; SELECT pg_sleep(600)");
+        let under = scope.spawn(move || server.ask(&under));
+        stands(server);
         server.sql(&forget);
         assert_eq!(left(&server, "locks"), "held kept latch lately refused waits");
         assert_eq!(left(&server, "line"), "waits");
-        stands.join().unwrap();
+        goes(server);
+        assert!(under.join().unwrap().is_err(), "it was stopped");
     });
     server.sql(&forget);
     assert_eq!(left(&server, "locks"), "held latch lately refused waits");

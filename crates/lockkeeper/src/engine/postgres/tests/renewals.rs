@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lockkeeper_testkit::postgres::server::PostgresServer;
 
-use super::faults::{stand_on, stands};
+use super::faults::{goes, stand_on, stands};
 use super::{claim, open, process, statements};
-use crate::engine::redis::tests::support::granted;
+use crate::engine::redis::tests::support::{PATIENCE, granted};
 use crate::engine::{Event, Renewal};
 use crate::words::claim::{Claim, Mode};
 use crate::words::id::LeaseId;
@@ -16,7 +16,12 @@ fn permits_of_one_name_are_renewed_together() {
     let server = PostgresServer::start_with(&["log_statement=all"]);
     let one = process(&server);
     let mode = Mode::Permits { count: 1, limit: 300 };
-    let leases: Vec<LeaseId> = (0..300).map(|_| one.take("a", mode).0.id.into()).collect();
+    let take = |_| {
+        let claim = Claim { ttl: PATIENCE * 5, ..one.claim("a", mode) };
+        granted(one.attempt(&claim));
+        claim.id.into()
+    };
+    let leases: Vec<LeaseId> = (0..300).map(take).collect();
     let from = server.log().len();
     let renewed = one.wait(one.engine.renew(&leases));
     let extended = |one: &Renewal| matches!(one, Renewal::Extended { .. });
@@ -48,9 +53,7 @@ fn somebody_elses_transaction_on_some_rows_costs_the_other_holds_nothing() {
         assert!(renewed[40..].iter().all(extended), "{renewed:?}");
         let mut link = |event: &Event| matches!(event, Event::Link { .. }).then_some(());
         assert!(one.event_within(Duration::from_millis(10), &mut link).is_none());
-        let goes = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
-                    WHERE wait_event = 'PgSleep'";
-        server.sql(goes);
+        goes(&server);
         assert!(blocker.join().unwrap().is_err(), "it was stopped");
     });
     let renewed = one.wait(one.engine.renew(&[holds[0].id.into()]));
