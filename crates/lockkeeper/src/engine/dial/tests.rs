@@ -76,9 +76,17 @@ fn b6_every_address_has_its_part_where_there_is_no_time_for_a_quarter_of_a_secon
 async fn b6_where_no_address_takes_the_connection_each_is_named_with_its_reason() {
     let silent = Silent::start();
     let all = [silent.address(), nobody()];
-    let error = first_of(&all, Instant::now() + Duration::from_secs(1)).await.unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    let said = error.to_string();
+    // A machine with much to do gets more time: whoever was not asked yet does not answer either.
+    let mut within = Duration::from_secs(1);
+    let said = loop {
+        let error = first_of(&all, Instant::now() + within).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let said = error.to_string();
+        if within > LONG || !said.contains("127.0.0.1:1 does not answer") {
+            break said;
+        }
+        within *= 2;
+    };
     assert!(said.starts_with("127.0.0.1:1: Connection refused"), "{said}");
     assert!(said.ends_with(&format!("; {} does not answer", silent.address())), "{said}");
 

@@ -6,9 +6,9 @@ use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 use lockkeeper_testkit::redis::server::RedisServer;
 
 use super::support::{open, process};
-use crate::engine::redis::tests::support::{granted, number, until};
+use crate::engine::redis::tests::support::{PATIENCE, granted, number, until};
 use crate::engine::{Attempt, Change, End, Event, Query, Renewal, WatchId};
-use crate::words::claim::Mode;
+use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
 use crate::words::name::{Kind, Name};
 
@@ -300,7 +300,9 @@ fn s1_a_hold_and_its_line_are_found_at_the_replica_that_was_promoted() {
     let mut nodes = Nodes::start_with(Setup { replicas: 1, ..Setup::default() });
     let name = nodes.name_in(1, "a");
     let (one, two) = (process(&nodes), process(&nodes));
-    let (held, first) = one.take(&name, Mode::Exclusive);
+    // It is held for longer than any failover takes.
+    let held = Claim { ttl: PATIENCE * 5, ..one.exclusive(&name) };
+    let first = granted(one.attempt(&held));
     let waits = two.queue(&name, Mode::Exclusive);
     let new = nodes.fail_over(slot(&nodes, &name));
     assert_eq!(new, 4);
