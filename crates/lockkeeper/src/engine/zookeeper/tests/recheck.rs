@@ -10,7 +10,7 @@ use crate::engine::zookeeper::layout::{Layout, Tag};
 fn a_node_of_ours_that_no_claim_knows_is_deleted_also_when_nobody_waits_here() {
     run(async {
         let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("session_timeout=2s").await;
+        let (proxy, one) = place.client_behind_a_proxy("session_timeout=8s").await;
         let two = place.client().await;
         let a = claim("x");
         one.lock(&a).await;
