@@ -47,18 +47,13 @@ impl Way {
             return None;
         }
         let locks = trial.open().await;
-        let four =
-            trial.lasting().into_iter().fold(locks.semaphore(name, 5).acquire(4), Acquire::ttl);
+        let four = trial.lasts(locks.semaphore(name, 5).acquire(4));
         let four = four.await.expect("nobody has them");
         Some((locks, four))
     }
 
-    pub(super) fn lock(self, locks: &Locks, name: &str) -> Taking<Grip> {
-        self.lock_with(locks, name, None)
-    }
-
     /// With a lease that does not run out on a busy machine, where a hold has one of its own.
-    pub(super) fn lock_lasting(self, trial: &Trial, locks: &Locks, name: &str) -> Taking<Grip> {
+    pub(super) fn lock(self, trial: &Trial, locks: &Locks, name: &str) -> Taking<Grip> {
         self.lock_for(locks, name, None, trial.lasting())
     }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::test_util::{Residue, residue};
-use lockkeeper::{Acquire, Builder, Description, Entry, Guard, Kind, Locks, Name, Ticks};
+use lockkeeper::{
+    Acquire, Builder, Description, Entry, Guard, GuardKind, Kind, Locks, Name, Ticks,
+};
 
 use super::helper::Helper;
 use super::subject::Subject;
@@ -236,9 +238,14 @@ impl Trial {
         about.expiry.is_per_hold().then(|| (HANGS * 5).min(most))
     }
 
+    /// The same claim with such a lease.
+    pub(super) fn lasts<G: GuardKind>(&self, acquire: Acquire<G>) -> Acquire<G> {
+        self.lasting().into_iter().fold(acquire, Acquire::ttl)
+    }
+
     /// A mutex asked for with such a lease.
     pub(super) fn lock(&self, locks: &Locks, name: &str) -> Acquire<Guard> {
-        self.lasting().into_iter().fold(locks.mutex(name).lock(), Acquire::ttl)
+        self.lasts(locks.mutex(name).lock())
     }
 
     /// What a client keeps while it does nothing, after it was used once.

@@ -33,13 +33,14 @@ impl Holds {
 
 /// Many tasks of one client behind a guard, each with one short turn.
 async fn queue_up(
+    t: &Arc<Trial>,
     locks: &Locks,
     name: &str,
     tasks: usize,
     turn: Duration,
 ) -> Vec<tokio::task::JoinHandle<Instant>> {
-    let behind = |locks: Locks, name: String| async move {
-        let guard = locks.mutex(&name).lock().await.expect("every claim is granted at last");
+    let behind = |t: Arc<Trial>, locks: Locks, name: String| async move {
+        let guard = t.lock(&locks, &name).await.expect("every claim is granted at last");
         if !turn.is_zero() {
             tokio::time::sleep(turn).await;
         }
@@ -48,7 +49,7 @@ async fn queue_up(
     };
     let mut queued = Vec::new();
     for _ in 0..tasks {
-        queued.push(tokio::spawn(behind(locks.clone(), name.to_owned())));
+        queued.push(tokio::spawn(behind(t.clone(), locks.clone(), name.to_owned())));
         tokio::task::yield_now().await;
     }
     tokio::time::sleep(Duration::from_millis(30)).await;
@@ -58,8 +59,8 @@ async fn queue_up(
 pub(super) async fn r9_a_process_has_one_place_in_the_line(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    let held = one.mutex(&name).lock().await.expect("it is free");
-    let queued = queue_up(&two, &name, 20, Duration::ZERO).await;
+    let held = t.lock(&one, &name).await.expect("it is free");
+    let queued = queue_up(&t, &two, &name, 20, Duration::ZERO).await;
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
     assert!(t.shows(&one, Kind::Lock, &name, 1, 1).await, "twenty tasks, one place");
     assert!(held.release().await.is_clean());
@@ -73,9 +74,9 @@ pub(super) async fn r9_a_hold_has_at_most_64_turns(t: Arc<Trial>) {
     let holds = Arc::new(Holds::default());
     let one = t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(HANGS)).await;
     let two = t.open().await;
-    let held = one.mutex(&name).lock().await.expect("it is free");
-    let queued = queue_up(&one, &name, 150, Duration::ZERO).await;
-    let other = tokio::spawn(two.mutex(&name).lock().into_future());
+    let held = t.lock(&one, &name).await.expect("it is free");
+    let queued = queue_up(&t, &one, &name, 150, Duration::ZERO).await;
+    let other = tokio::spawn(t.lock(&two, &name).into_future());
     t.until_waiting(&two, Kind::Lock, &name, 1).await;
     assert!(held.release().await.is_clean());
     let turn = within(HANGS, "the other process gets its turn", other)
@@ -101,9 +102,9 @@ pub(super) async fn r9_a_hold_passes_for_at_most_its_time(t: Arc<Trial>) {
     let holds = Arc::new(Holds::default());
     let one = t.open_with(|builder| builder.observer(holds.clone())).await;
     let two = t.open().await;
-    let held = one.mutex(&name).lock().await.expect("it is free");
-    let queued = queue_up(&one, &name, 40, Duration::from_millis(15)).await;
-    let other = tokio::spawn(two.mutex(&name).lock().into_future());
+    let held = t.lock(&one, &name).await.expect("it is free");
+    let queued = queue_up(&t, &one, &name, 40, Duration::from_millis(15)).await;
+    let other = tokio::spawn(t.lock(&two, &name).into_future());
     t.until_waiting(&two, Kind::Lock, &name, 1).await;
     assert!(held.release().await.is_clean());
     let turn = within(HANGS, "the other process gets its turn", other)
@@ -127,9 +128,9 @@ pub(super) async fn r9_a_handed_off_turn_has_a_greater_token(t: Arc<Trial>) {
     let tokens = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for _ in 0..100 {
-        let (locks, name, tokens) = (locks.clone(), name.clone(), tokens.clone());
+        let (t, locks, name, tokens) = (t.clone(), locks.clone(), name.clone(), tokens.clone());
         tasks.push(tokio::spawn(async move {
-            let guard = locks.mutex(&name).lock().await.expect("every claim is granted at last");
+            let guard = t.lock(&locks, &name).await.expect("every claim is granted at last");
             tokens.lock().expect("no panic").push(guard.token().expect("a token"));
         }));
     }
@@ -149,8 +150,8 @@ pub(super) async fn r9_without_hand_off_every_turn_is_a_hold_of_its_own(t: Arc<T
             if by_count { builder.hand_off(0) } else { builder.hand_off_time(Duration::ZERO) }
         };
         let locks = t.open_with(|builder| strict(builder).observer(holds.clone())).await;
-        let held = locks.mutex(&name).lock().await.expect("it is free");
-        let queued = queue_up(&locks, &name, 6, Duration::ZERO).await;
+        let held = t.lock(&locks, &name).await.expect("it is free");
+        let queued = queue_up(&t, &locks, &name, 6, Duration::ZERO).await;
         drop(held);
         for task in queued {
             within(HANGS, "each gets its turn", task).await.expect("no panic");
@@ -184,7 +185,7 @@ pub(super) async fn r9_permits_never_pass(t: Arc<Trial>) {
     let name = t.name("a");
     let holds = Arc::new(Holds::default());
     let locks = t.open_with(|builder| builder.observer(holds.clone())).await;
-    let permit = || locks.semaphore(&name, 1).acquire(1).into_future();
+    let permit = || t.lasts(locks.semaphore(&name, 1).acquire(1)).into_future();
     let held = permit().await.expect("it is free");
     let next = tokio::spawn(permit());
     t.until_waiting(&locks, Kind::Semaphore, &name, 1).await;
@@ -200,8 +201,8 @@ pub(super) async fn r9_readers_join_a_hold_of_their_process(t: Arc<Trial>) {
         t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(HANGS)).await,
         t.open().await,
     );
-    let first = one.rwlock(&name).read().await.expect("it is free");
-    let second = one.rwlock(&name).read().await.expect("it is shared");
+    let first = t.lasts(one.rwlock(&name).read()).await.expect("it is free");
+    let second = t.lasts(one.rwlock(&name).read()).await.expect("it is shared");
     assert_eq!(holds.runs(), [2], "one hold for both");
     assert_eq!(first.token().ok(), second.token().ok());
     assert!(t.shown(&two, Kind::Lock, &name).await.is_none_or(|entry| entry.holders.len() == 1));

@@ -43,7 +43,8 @@ pub(super) async fn r13_names_beyond_their_limits_are_refused(t: Arc<Trial>) {
 
 pub(super) async fn r13_times_beyond_their_limits_are_refused(t: Arc<Trial>) {
     let locks = t.open().await;
-    let mutex = locks.mutex(t.name("a"));
+    let name = t.name("a");
+    let mutex = locks.mutex(&name);
     for ttl in [Duration::ZERO, Duration::from_millis(199), Duration::from_secs(24 * 3600 + 1)] {
         assert_eq!(
             mutex.lock().ttl(ttl).await.map(drop).map_err(|e| e.kind()),
@@ -57,7 +58,7 @@ pub(super) async fn r13_times_beyond_their_limits_are_refused(t: Arc<Trial>) {
             "{ttl:?}"
         );
     }
-    let timed_out = mutex.lock().await.expect("it is free");
+    let timed_out = t.lock(&locks, &name).await.expect("it is free");
     assert_eq!(
         mutex.lock().timeout(Duration::ZERO).await.map(drop).map_err(|e| e.kind()),
         Err(ErrorKind::TimedOut)
@@ -91,7 +92,7 @@ pub(super) async fn r13_the_greatest_of_everything_works(t: Arc<Trial>) {
         let start = t.name("");
         format!("{start}{}", "é".repeat((1024 - start.len()) / 2))
     };
-    match one.mutex(&longest).lock().await {
+    match t.lock(&one, &longest).await {
         Ok(guard) => {
             assert!(two.mutex(&longest).try_lock().await.expect("it can be tried").is_none());
             assert!(guard.release().await.is_clean());

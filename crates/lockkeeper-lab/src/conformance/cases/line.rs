@@ -11,12 +11,12 @@ use crate::conformance::trial::{HANGS, Trial, within};
 pub(super) async fn r10_waiters_are_woken(t: Arc<Trial>) {
     let name = t.name("a");
     let clients = [t.open().await, t.open().await];
-    let mut held = clients[0].mutex(&name).lock().await.expect("it is free");
+    let mut held = t.lock(&clients[0], &name).await.expect("it is free");
     // Each of ten may be held up by a busy machine, and all ten by one that is busier: then once
     // more. Most of them come sooner than they look by themselves.
     let (begun, mut took) = (Instant::now(), Vec::new());
     for round in 1.. {
-        let next = tokio::spawn(clients[round % 2].mutex(&name).lock().into_future());
+        let next = tokio::spawn(t.lock(&clients[round % 2], &name).into_future());
         t.until_waiting(&clients[0], Kind::Lock, &name, 1).await;
         let began = Instant::now();
         drop(held);
@@ -39,11 +39,11 @@ pub(super) async fn r10_waiters_are_woken(t: Arc<Trial>) {
 pub(super) async fn r11_first_come_first_served(t: Arc<Trial>) {
     let name = t.name("a");
     let first = t.open().await;
-    let held = first.mutex(&name).lock().await.expect("it is free");
+    let held = t.lock(&first, &name).await.expect("it is free");
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
     for place in 1..=4 {
-        let (claim, order) = (t.open().await.mutex(&name).lock(), order.clone());
+        let (claim, order) = (t.lock(&t.open().await, &name), order.clone());
         waiting.push(tokio::spawn(async move {
             let guard = claim.await.expect("every claim is granted at last");
             order.lock().expect("no panic").push(place);
@@ -62,7 +62,7 @@ pub(super) async fn r11_first_come_first_served_between_processes(t: Arc<Trial>)
     let name = t.name("a");
     let locks = t.open().await;
     let (one, two) = (Arc::new(t.helper().await), Arc::new(t.helper().await));
-    let held = locks.mutex(&name).lock().await.expect("it is free");
+    let held = t.lock(&locks, &name).await.expect("it is free");
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
     for (place, there) in [(1, one), (2, two)] {
@@ -77,7 +77,7 @@ pub(super) async fn r11_first_come_first_served_between_processes(t: Arc<Trial>)
         }));
         t.until_waiting(&locks, Kind::Lock, &name, place).await;
     }
-    let mine = tokio::spawn(t.open().await.mutex(&name).lock().into_future());
+    let mine = tokio::spawn(t.lock(&t.open().await, &name).into_future());
     t.until_waiting(&locks, Kind::Lock, &name, 3).await;
     drop(held);
     drop(
@@ -95,8 +95,8 @@ pub(super) async fn r11_first_come_first_served_between_processes(t: Arc<Trial>)
 pub(super) async fn r11_a_try_never_overtakes_a_line(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two, three) = (t.open().await, t.open().await, t.open().await);
-    let reader = one.rwlock(&name).read().await.expect("it is free");
-    let writer = tokio::spawn(two.rwlock(&name).write().into_future());
+    let reader = t.lasts(one.rwlock(&name).read()).await.expect("it is free");
+    let writer = tokio::spawn(t.lasts(two.rwlock(&name).write()).into_future());
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
     for locks in [&two, &three] {
         assert!(
@@ -124,10 +124,10 @@ pub(super) async fn r11_a_try_never_overtakes_a_line(t: Arc<Trial>) {
 pub(super) async fn r11_a_reader_waits_behind_a_waiting_writer(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two, three) = (t.open().await, t.open().await, t.open().await);
-    let reader = one.rwlock(&name).read().await.expect("it is free");
+    let reader = t.lasts(one.rwlock(&name).read()).await.expect("it is free");
     let order = Arc::new(Mutex::new(Vec::new()));
     let (first, second) = (order.clone(), order.clone());
-    let (write, read) = (two.rwlock(&name).write(), three.rwlock(&name).read());
+    let (write, read) = (t.lasts(two.rwlock(&name).write()), t.lasts(three.rwlock(&name).read()));
     let writer = tokio::spawn(async move {
         let guard = write.await.expect("it is granted");
         first.lock().expect("no panic").push("writer");
@@ -188,10 +188,10 @@ pub(super) async fn r11_readers_do_not_starve_a_writer(t: Arc<Trial>) {
 pub(super) async fn r11_whoever_leaves_the_line_lets_the_next_pass(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two, three) = (t.open().await, t.open().await, t.open().await);
-    let held = one.mutex(&name).lock().await.expect("it is free");
-    let leaves = tokio::spawn(two.mutex(&name).lock().into_future());
+    let held = t.lock(&one, &name).await.expect("it is free");
+    let leaves = tokio::spawn(t.lock(&two, &name).into_future());
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
-    let stays = tokio::spawn(three.mutex(&name).lock().into_future());
+    let stays = tokio::spawn(t.lock(&three, &name).into_future());
     t.until_waiting(&one, Kind::Lock, &name, 2).await;
     leaves.abort();
     assert!(leaves.await.is_err_and(|e| e.is_cancelled()));

@@ -27,12 +27,12 @@ pub(super) async fn one_holds_it_and_the_next_waits(t: Arc<Trial>, way: Way) {
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let (one, two) = (t.open().await, t.open().await);
-    let first = way.lock(&one, &name).await.expect("it is free");
+    let first = way.lock(&t, &one, &name).await.expect("it is free");
     assert!(
         way.try_lock(&two, &name).await.expect("it can be tried").is_none(),
         "somebody holds it"
     );
-    let next = tokio::spawn(way.lock(&two, &name));
+    let next = tokio::spawn(way.lock(&t, &two, &name));
     t.until_waiting(&one, way.kind(), &name, 1).await;
     assert!(!next.is_finished());
     assert!(first.release().await.is_clean());
@@ -48,13 +48,13 @@ pub(super) async fn a_dropped_guard_frees_it(t: Arc<Trial>, way: Way) {
     let beside = way.prepare(&t, &name).await;
     let (one, two) = (t.open().await, t.open().await);
     for _ in 0..3 {
-        drop(way.lock(&one, &name).await.expect("it is free"));
-        let there = within(HANGS, "a dropped guard frees it", way.lock(&two, &name))
+        drop(way.lock(&t, &one, &name).await.expect("it is free"));
+        let there = within(HANGS, "a dropped guard frees it", way.lock(&t, &two, &name))
             .await
             .expect("it is free");
         drop(there);
         drop(
-            within(HANGS, "a dropped guard frees it", way.lock(&one, &name))
+            within(HANGS, "a dropped guard frees it", way.lock(&t, &one, &name))
                 .await
                 .expect("it is free"),
         );
@@ -66,7 +66,7 @@ pub(super) async fn a_timeout_names_the_holder_and_leaves_nothing(t: Arc<Trial>,
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let (one, two) = (t.open().await, t.open().await);
-    let held = way.lock(&one, &name).await.expect("it is free");
+    let held = way.lock(&t, &one, &name).await.expect("it is free");
     for (locks, here) in [(&one, true), (&two, false)] {
         let mut patience = Duration::from_millis(60);
         // On a busy machine the engine may not be heard within that.
@@ -124,11 +124,12 @@ pub(super) async fn g17_every_task_gets_its_turns_and_never_two_at_once(t: Arc<T
     for _ in 0..2 {
         let locks = t.open().await;
         for _ in 0..8 {
-            let (locks, name, occupancy) = (locks.clone(), name.clone(), occupancy.clone());
+            let (t, locks, name) = (t.clone(), locks.clone(), name.clone());
+            let occupancy = occupancy.clone();
             tasks.push(tokio::spawn(async move {
                 for _ in 0..rounds {
-                    let turn =
-                        way.lock(&locks, &name).await.expect("every claim is granted at last");
+                    let turn = way.lock(&t, &locks, &name).await;
+                    let turn = turn.expect("every claim is granted at last");
                     let token = if way.has_token() { turn.token().ok() } else { None };
                     occupancy.alone(token, tokio::task::yield_now()).await;
                     drop(turn);
@@ -158,12 +159,10 @@ pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(
             for polls in 1.. {
                 let holder = match situation {
                     "free" => None,
-                    "held here" => {
-                        Some(way.lock_lasting(&t, &one, &name).await.expect("it is free"))
-                    }
-                    _ => Some(way.lock_lasting(&t, &two, &name).await.expect("it is free")),
+                    "held here" => Some(way.lock(&t, &one, &name).await.expect("it is free")),
+                    _ => Some(way.lock(&t, &two, &name).await.expect("it is free")),
                 };
-                let claim = way.lock_lasting(&t, &one, &name);
+                let claim = way.lock(&t, &one, &name);
                 let freed = (situation == "freed meanwhile")
                     .then(|| holder.map(|holder| tokio::spawn(holder.release())));
                 let granted = poll_times(claim, polls, Duration::from_micros(delay_us)).await;
@@ -173,7 +172,7 @@ pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(
                 t.until_free(&two, way.kind(), &name, others).await;
                 // Whoever comes next finds it free, here and there.
                 assert!(
-                    within(HANGS, "it is free", way.lock_lasting(&t, &two, &name))
+                    within(HANGS, "it is free", way.lock(&t, &two, &name))
                         .await
                         .expect("it is free")
                         .release()
@@ -181,7 +180,7 @@ pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(
                         .is_clean()
                 );
                 assert!(
-                    within(HANGS, "it is free", way.lock_lasting(&t, &one, &name))
+                    within(HANGS, "it is free", way.lock(&t, &one, &name))
                         .await
                         .expect("it is free")
                         .release()
@@ -231,14 +230,14 @@ pub(super) async fn r5_an_offer_that_nobody_polls_moves_on_after_a_second(t: Arc
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let (one, two, three) = (t.open().await, t.open().await, t.open().await);
-    let held = way.lock_lasting(&t, &one, &name).await.expect("it is free");
-    let mut parked = way.lock_lasting(&t, &two, &name);
+    let held = way.lock(&t, &one, &name).await.expect("it is free");
+    let mut parked = way.lock(&t, &two, &name);
     let mut context = Context::from_waker(Waker::noop());
     assert!(parked.as_mut().poll(&mut context).is_pending());
     t.until_waiting(&one, way.kind(), &name, 1).await;
     // Behind the parked future: one of its own process, then one of another.
     let take = |locks: &Locks| {
-        let claim = way.lock_lasting(&t, locks, &name);
+        let claim = way.lock(&t, locks, &name);
         tokio::spawn(async move {
             let turn = claim.await.expect("it is granted");
             let got = Instant::now();
@@ -271,8 +270,8 @@ pub(super) async fn closing_the_client_frees_it(t: Arc<Trial>, way: Way) {
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let (one, two) = (t.open().await, t.open().await);
-    let held = way.lock(&one, &name).await.expect("it is free");
-    let next = tokio::spawn(way.lock(&two, &name));
+    let held = way.lock(&t, &one, &name).await.expect("it is free");
+    let next = tokio::spawn(way.lock(&t, &two, &name));
     t.until_waiting(&two, way.kind(), &name, 1).await;
     assert_eq!(within(HANGS, "it closes", one.close()).await.unknown, []);
     assert!(held.is_lost());
@@ -284,7 +283,7 @@ pub(super) async fn two_processes_exclude_each_other(t: Arc<Trial>, way: Way) {
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let (locks, there) = (t.open().await, t.helper().await);
-    let held = way.lock(&locks, &name).await.expect("it is free");
+    let held = way.lock(&t, &locks, &name).await.expect("it is free");
     assert_eq!(there.try_lock(way.mode(), &name).await, Ok(None));
     let refused = there.lock(way.mode(), &name, Duration::from_millis(80)).await;
     assert_eq!(refused.map_err(|e| e.kind), Err("timed-out".to_owned()));
@@ -292,7 +291,7 @@ pub(super) async fn two_processes_exclude_each_other(t: Arc<Trial>, way: Way) {
     let turn = there.lock(way.mode(), &name, HANGS).await.expect("it is free");
     assert!(way.try_lock(&locks, &name).await.expect("it can be tried").is_none());
     assert_eq!(there.release(turn).await.as_deref(), Ok("clean"));
-    assert!(way.lock(&locks, &name).await.expect("it is free").release().await.is_clean());
+    assert!(way.lock(&t, &locks, &name).await.expect("it is free").release().await.is_clean());
     drop(beside);
 }
 
@@ -301,7 +300,7 @@ pub(super) async fn r14_a_killed_holder_frees_it_within_the_promised_time(t: Arc
     let beside = way.prepare(&t, &name).await;
     let (locks, there) = (t.open().await, t.helper().await);
     there.lock(way.mode(), &name, HANGS).await.expect("it is free");
-    let next = tokio::spawn(way.lock(&locks, &name));
+    let next = tokio::spawn(way.lock_with(&locks, &name, None));
     t.until_waiting(&locks, way.kind(), &name, 1).await;
     assert!(!next.is_finished());
     let promised = t.about().recovery;

@@ -10,11 +10,11 @@ use crate::conformance::trial::{HANGS, Trial, within};
 pub(super) async fn permits_are_weighted(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await.semaphore(&name, 5), t.open().await.semaphore(&name, 5));
-    let three = one.acquire(3).await.expect("five are free");
+    let three = t.lasts(one.acquire(3)).await.expect("five are free");
     assert!(two.try_acquire(3).await.expect("it can be tried").is_none());
     let last = two.try_acquire(2).await.expect("it can be tried").expect("two are free");
     assert!(one.try_acquire(1).await.expect("it can be tried").is_none());
-    let waiting = tokio::spawn(two.acquire(4).into_future());
+    let waiting = tokio::spawn(t.lasts(two.acquire(4)).into_future());
     assert!(three.release().await.is_clean());
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!waiting.is_finished(), "three are free");
@@ -27,7 +27,7 @@ pub(super) async fn permits_are_weighted(t: Arc<Trial>) {
 pub(super) async fn the_limit_is_stored_and_another_is_refused(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    let permit = one.semaphore(&name, 3).acquire(1).await.expect("three are free");
+    let permit = t.lasts(one.semaphore(&name, 3).acquire(1)).await.expect("three are free");
     for refused in [
         two.semaphore(&name, 4).acquire(1).await.map(drop),
         two.semaphore(&name, 2).try_acquire(1).await.map(drop),
@@ -47,8 +47,8 @@ pub(super) async fn the_limit_is_stored_and_another_is_refused(t: Arc<Trial>) {
 pub(super) async fn a_greater_limit_lets_waiters_in(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    let held = one.semaphore(&name, 1).acquire(1).await.expect("one is free");
-    let waiting = tokio::spawn(two.semaphore(&name, 1).acquire(1).into_future());
+    let held = t.lasts(one.semaphore(&name, 1).acquire(1)).await.expect("one is free");
+    let waiting = tokio::spawn(t.lasts(two.semaphore(&name, 1).acquire(1)).into_future());
     t.until_waiting(&one, Kind::Semaphore, &name, 1).await;
     one.semaphore(&name, 1).resize(2).await.expect("it can be changed");
     let second = within(HANGS, "there is one more", waiting)
@@ -71,8 +71,8 @@ pub(super) async fn a_smaller_limit_takes_nothing_away(t: Arc<Trial>) {
     let locks = t.open().await;
     let mut semaphore = locks.semaphore(&name, 3);
     let (two, one) = (
-        semaphore.acquire(2).await.expect("three are free"),
-        semaphore.acquire(1).await.expect("one is free"),
+        t.lasts(semaphore.acquire(2)).await.expect("three are free"),
+        t.lasts(semaphore.acquire(1)).await.expect("one is free"),
     );
     semaphore.resize(1).await.expect("it can be changed");
     two.check().expect("permits that are out stay out");
@@ -82,7 +82,7 @@ pub(super) async fn a_smaller_limit_takes_nothing_away(t: Arc<Trial>) {
         "one is out, and there is one"
     );
     drop(one);
-    let last = semaphore.acquire(1).timeout(HANGS).await.expect("it is free");
+    let last = t.lasts(semaphore.acquire(1)).timeout(HANGS).await.expect("it is free");
     assert!(semaphore.try_acquire(1).await.expect("it can be tried").is_none());
     assert!(last.release().await.is_clean());
 }
@@ -106,14 +106,14 @@ pub(super) async fn permits_die_with_their_process(t: Arc<Trial>) {
 pub(super) async fn a_great_claim_is_not_starved_by_small_ones(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two, three) = (t.open().await, t.open().await, t.open().await);
-    let small = one.semaphore(&name, 3).acquire(1).await.expect("three are free");
-    let great = tokio::spawn(two.semaphore(&name, 3).acquire(3).into_future());
+    let small = t.lasts(one.semaphore(&name, 3).acquire(1)).await.expect("three are free");
+    let great = tokio::spawn(t.lasts(two.semaphore(&name, 3).acquire(3)).into_future());
     t.until_waiting(&one, Kind::Semaphore, &name, 1).await;
     assert!(
         three.semaphore(&name, 3).try_acquire(1).await.expect("it can be tried").is_none(),
         "somebody stands in line"
     );
-    let late = tokio::spawn(three.semaphore(&name, 3).acquire(1).into_future());
+    let late = tokio::spawn(t.lasts(three.semaphore(&name, 3).acquire(1)).into_future());
     t.until_waiting(&one, Kind::Semaphore, &name, 2).await;
     assert!(!late.is_finished());
     drop(small);
