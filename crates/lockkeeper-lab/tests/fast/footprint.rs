@@ -194,7 +194,7 @@ fn a_holder_with_sentinels_sends_its_master_renewals_and_nothing_else() {
 fn a_process_has_two_connections_to_a_single_server_and_says_nothing_while_it_holds_nothing() {
     let server = RedisServer::start();
     run(async {
-        let locks = Locks::open(&format!("{}?ttl=3s", server.url())).await.expect("it is there");
+        let locks = Locks::open(&format!("{}?ttl=9s", server.url())).await.expect("it is there");
         let guard = locks.mutex("a").lock().await.expect("it is free");
         until("renewals have a connection of their own", || connections(&server) == 2).await;
         let waits = locks.mutex("a").try_lock().await.expect("it can be asked");
