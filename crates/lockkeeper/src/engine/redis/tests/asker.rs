@@ -17,7 +17,7 @@ use crate::words::id::ClaimId;
 /// After how long a question is repeated that was not answered.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// After how long each place is asked about that was asked about at no other time (R10).
+/// After how long a place is asked about that was told no time: the net is enough for it (R10).
 const NET: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -90,7 +90,7 @@ impl Asker {
 
     fn note(&self, claim: ClaimId, at: Option<Ticks>) {
         let now = self.clock.now();
-        let at = at.into_iter().chain([now.plus(NET)]).min().filter(|at| !self.is_left_out(*at));
+        let at = Some(at.unwrap_or(now.plus(NET))).filter(|at| !self.is_left_out(*at));
         self.asks().entry(claim).or_default().answered(now, at);
         self.changed.notify_one();
     }
