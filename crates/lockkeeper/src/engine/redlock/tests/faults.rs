@@ -231,7 +231,7 @@ fn two_of_five_stopped_change_nothing_and_three_leave_no_majority() {
     // Nobody knows; the deadline of its lease decides.
     let Renewal::Unknown(error) = two.renew(waiting.id) else { panic!("a majority answered") };
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    let error = unknown(one.attempt(&claim(&one, "b")));
+    let error = unknown(one.attempt(&short(&one, "b")));
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.message().contains("a majority is 3"), "{error}");
     for (at, server) in quorum.0.iter().enumerate() {

@@ -236,7 +236,7 @@ fn r2_a_server_whose_clock_was_set_back_behind_its_start_is_a_member_all_the_sam
     // In the layouts where nobody is admitted it is waited for.
     let plain = |url: String| open(&(url + "?layout=plain")).expect("the members can be used");
     let long = plain(quorum.bare_url());
-    let attempt = long.attempt(&claim(&long, "b"));
+    let attempt = long.attempt(&short(&long, "b"));
     assert!(matches!(attempt, Attempt::Unknown(_)), "they may have just started: {attempt:?}");
     let process = plain(quorum.url().split('?').next().expect("it has one").to_owned());
     let asked = claim(&process, "b");
@@ -299,7 +299,7 @@ fn what_members_wait_for_is_the_longest_lease_of_all_that_asked_for_one_and_neve
     assert_eq!(longest(), "2000", "the laboratory's");
     for (option, says) in [("?max_ttl=5m", "300000"), ("", "300000"), ("?max_ttl=6m", "360000")] {
         let process = open(&(quorum.bare_url() + option)).expect("the members can be used");
-        process.granted_at_last(&claim(&process, "a"));
+        process.granted_at_last(&short(&process, "a"));
         until("it is known", || longest() == says);
     }
     // Whoever comes next waits for that, whatever its own URL says.

@@ -241,7 +241,8 @@ fn r17_one_member_of_a_newer_layout_stops_who_does_not_know_it_and_is_named_with
         _ => false,
     });
     quorum.0[1].command(&["HSET", KEY, "layout", "2"]);
-    until("it goes on", || matches!(process.attempt(&claim(&process, "c")), Attempt::Granted(_)));
+    let asked = claim(&process, "c");
+    until("it goes on", || matches!(process.attempt(&asked), Attempt::Granted(_)));
 }
 
 #[test]
