@@ -92,19 +92,22 @@ impl Way {
         }
     }
 
-    pub(super) fn try_lock(self, locks: &Locks, name: &str) -> Taking<Option<Grip>> {
+    /// With such a lease, too.
+    pub(super) fn try_lock(self, trial: &Trial, locks: &Locks, name: &str) -> Taking<Option<Grip>> {
         fn take<G: GuardKind + Send + 'static>(
             acquire: TryAcquire<G>,
+            lease: Option<Duration>,
             grip: fn(G) -> Grip,
         ) -> Taking<Option<Grip>> {
-            let acquired = acquire.into_future();
+            let acquired = lease.into_iter().fold(acquire, TryAcquire::ttl).into_future();
             Box::pin(async move { acquired.await.map(|got| got.map(grip)) })
         }
+        let lease = trial.lasting();
         match self {
-            Self::Mutex => take(locks.mutex(name).try_lock(), Grip::Plain),
-            Self::Writer => take(locks.rwlock(name).try_write(), Grip::Write),
-            Self::OnlyPermit => take(locks.semaphore(name, 1).try_acquire(1), Grip::Plain),
-            Self::LastPermit => take(locks.semaphore(name, 5).try_acquire(1), Grip::Plain),
+            Self::Mutex => take(locks.mutex(name).try_lock(), lease, Grip::Plain),
+            Self::Writer => take(locks.rwlock(name).try_write(), lease, Grip::Write),
+            Self::OnlyPermit => take(locks.semaphore(name, 1).try_acquire(1), lease, Grip::Plain),
+            Self::LastPermit => take(locks.semaphore(name, 5).try_acquire(1), lease, Grip::Plain),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) async fn one_holds_it_and_the_next_waits(t: Arc<Trial>, way: Way) {
     let (one, two) = (t.open().await, t.open().await);
     let first = way.lock(&t, &one, &name).await.expect("it is free");
     assert!(
-        way.try_lock(&two, &name).await.expect("it can be tried").is_none(),
+        way.try_lock(&t, &two, &name).await.expect("it can be tried").is_none(),
         "somebody holds it"
     );
     let next = tokio::spawn(way.lock(&t, &two, &name));
@@ -102,15 +102,15 @@ pub(super) async fn a_try_does_not_wait_and_leaves_nothing(t: Arc<Trial>, way: W
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let (one, two) = (t.open().await, t.open().await);
-    let held = way.try_lock(&one, &name).await.expect("it can be tried").expect("it is free");
+    let held = way.try_lock(&t, &one, &name).await.expect("it can be tried").expect("it is free");
     for _ in 0..5 {
-        assert!(way.try_lock(&one, &name).await.expect("it can be tried").is_none());
-        assert!(way.try_lock(&two, &name).await.expect("it can be tried").is_none());
+        assert!(way.try_lock(&t, &one, &name).await.expect("it can be tried").is_none());
+        assert!(way.try_lock(&t, &two, &name).await.expect("it can be tried").is_none());
     }
     assert!(t.shown(&two, way.kind(), &name).await.is_none_or(|entry| entry.waiters.is_empty()));
     assert!(held.release().await.is_clean());
     t.until_free(&one, way.kind(), &name, usize::from(beside.is_some())).await;
-    drop(way.try_lock(&two, &name).await.expect("it can be tried").expect("it is free"));
+    drop(way.try_lock(&t, &two, &name).await.expect("it can be tried").expect("it is free"));
 }
 
 pub(super) async fn g17_every_task_gets_its_turns_and_never_two_at_once(t: Arc<Trial>, way: Way) {
@@ -289,7 +289,7 @@ pub(super) async fn two_processes_exclude_each_other(t: Arc<Trial>, way: Way) {
     assert_eq!(refused.map_err(|e| e.kind), Err("timed-out".to_owned()));
     assert!(held.release().await.is_clean());
     let turn = there.lock(way.mode(), &name, HANGS).await.expect("it is free");
-    assert!(way.try_lock(&locks, &name).await.expect("it can be tried").is_none());
+    assert!(way.try_lock(&t, &locks, &name).await.expect("it can be tried").is_none());
     assert_eq!(there.release(turn).await.as_deref(), Ok("clean"));
     assert!(way.lock(&t, &locks, &name).await.expect("it is free").release().await.is_clean());
     drop(beside);
