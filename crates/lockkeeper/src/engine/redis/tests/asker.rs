@@ -1,6 +1,6 @@
 //! Asks about places at their time, as the keeper does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -17,13 +17,15 @@ use crate::words::id::ClaimId;
 /// After how long a question is repeated that was not answered.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// After how long a place is asked about that was told no time: the net is enough for it (R10).
+/// After how long a place of a long line is asked about that was told no time (R10).
 const NET: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct Asker {
     clock: Clock,
     asks: Mutex<BTreeMap<ClaimId, AskAt>>,
+    /// Who is asked about now and then: see [`Asker::casts_net`].
+    net: Mutex<BTreeSet<ClaimId>>,
     changed: Notify,
     tell: Mutex<Sender<Event>>,
     /// Nobody asks by themselves: see [`Asker::by_word_alone`].
@@ -35,15 +37,21 @@ const WORD: Duration = Duration::from_millis(200);
 
 impl Asker {
     pub(super) fn new(clock: Clock, tell: Sender<Event>) -> Arc<Self> {
-        let (asks, changed) = (Mutex::default(), Notify::new());
+        let (asks, net, changed) = (Mutex::default(), Mutex::default(), Notify::new());
         let deaf = AtomicBool::new(false);
-        Arc::new(Self { clock, asks, changed, tell: Mutex::new(tell), deaf })
+        Arc::new(Self { clock, asks, net, changed, tell: Mutex::new(tell), deaf })
     }
 
     /// From now on claims are asked about when the engine has heard something, and never because
     /// time has gone by.
     pub(super) fn by_word_alone(&self) {
         self.deaf.store(true, Ordering::SeqCst);
+    }
+
+    /// These are asked about now and then, as the keeper asks about each place, so that no place of
+    /// a long line is gone before the line stands. For all others a word that is lost is seen.
+    pub(super) fn casts_net(&self, claims: impl IntoIterator<Item = ClaimId>) {
+        self.net.lock().expect("not poisoned").extend(claims);
     }
 
     /// Whether nobody asks at that time.
@@ -90,7 +98,9 @@ impl Asker {
 
     fn note(&self, claim: ClaimId, at: Option<Ticks>) {
         let now = self.clock.now();
-        let at = Some(at.unwrap_or(now.plus(NET))).filter(|at| !self.is_left_out(*at));
+        let in_net = || self.net.lock().expect("not poisoned").contains(&claim);
+        let at = at.or_else(|| in_net().then(|| now.plus(NET)));
+        let at = at.filter(|at| !self.is_left_out(*at));
         self.asks().entry(claim).or_default().answered(now, at);
         self.changed.notify_one();
     }

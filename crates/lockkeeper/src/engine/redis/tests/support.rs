@@ -180,6 +180,7 @@ impl Process {
     /// So many claims stand in line, one behind the other, as soon as can be.
     pub(in crate::engine) fn queue_all(&self, name: &str, count: usize) -> Vec<ClaimId> {
         let claims: Vec<Claim> = (0..count).map(|_| self.exclusive(name)).collect();
+        self.asker.casts_net(claims.iter().map(|claim| claim.id));
         let asked: Vec<_> =
             claims.iter().map(|claim| self.engine.attempt(claim, Line::Join)).collect();
         for (claim, asked) in claims.iter().zip(asked) {
@@ -314,6 +315,11 @@ impl Drop for Process {
 
 pub(in crate::engine) fn options(port: u16) -> RedisOptions {
     RedisOptions::new(Address::Tcp("127.0.0.1".into(), port))
+}
+
+/// No answer is late because a driver stands still.
+pub(in crate::engine) fn patient(options: RedisOptions) -> RedisOptions {
+    RedisOptions { request_timeout: PATIENCE, ..options }
 }
 
 pub(in crate::engine) fn granted(attempt: Attempt) -> Grant {
