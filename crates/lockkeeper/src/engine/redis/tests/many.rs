@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
@@ -16,7 +15,7 @@ use super::pipe::{Ours, answer, connected, no_push};
 use super::proxy::{Proxy, Way};
 use super::releases::native_keys;
 use super::server::RedisServer;
-use super::support::{PATIENCE, Process, options, until};
+use super::support::{PATIENCE, Process, options, patient, until};
 use crate::engine::{Answer, Attempt, End, Line};
 use crate::words::claim::Mode;
 use crate::words::id::ClaimId;
@@ -359,7 +358,8 @@ fn r1_of_two_requests_for_one_lock_in_one_call_the_first_gets_it() {
 #[test]
 fn r10_of_releases_that_travel_together_one_wakes_the_process_that_waits_for_its_lock() {
     let server = RedisServer::start();
-    let (process, other) = (Process::of(&server), Process::of(&server));
+    let process = Process::with(patient(options(server.port())));
+    let other = Process::of(&server);
     let awaited = |claim: ClaimId| process.engine.release_awaited(&[claim], None);
     let (warm, _) = process.take("warm", Mode::Exclusive);
     assert!(matches!(process.wait(awaited(warm.id)).ends.as_slice(), [End::Freed]));
@@ -387,9 +387,7 @@ fn r10_of_releases_that_travel_together_one_wakes_the_process_that_waits_for_its
 fn r5_callers_who_leave_while_their_requests_travel_together_leave_nothing() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let mut options = options(proxy.port());
-    options.request_timeout = Duration::from_secs(60);
-    let process = Process::with(options);
+    let process = Process::with(patient(options(proxy.port())));
     let names: Vec<String> = (0..60).map(|n| format!("n{n}")).collect();
     let (warm, _) = process.take("warm", Mode::Exclusive);
     assert!(matches!(process.release(warm.id), End::Freed));
@@ -418,9 +416,7 @@ fn r5_callers_who_leave_while_their_requests_travel_together_leave_nothing() {
 fn r4_a_name_that_asks_alone_is_unknown_when_the_connection_breaks_meanwhile() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let mut options = options(proxy.port());
-    options.request_timeout = Duration::from_secs(60);
-    let process = Process::with(options);
+    let process = Process::with(patient(options(proxy.port())));
     process.take("warm", Mode::Exclusive);
     // What is about many names needs it.
     server.command(&["ACL", "SETUSER", "default", "-mget"]);

@@ -17,7 +17,7 @@ use super::super::resp::Command;
 use super::super::script::Which;
 use super::interop::{plain, redisson};
 use super::server::RedisServer;
-use super::support::{PATIENCE, Process, granted, options, until};
+use super::support::{PATIENCE, Process, granted, options, patient, until};
 use crate::engine::at_exit::AtRisk;
 use crate::engine::stream::Stream;
 use crate::engine::tls::Files;
@@ -60,11 +60,6 @@ impl Secure {
     fn url(&self) -> String {
         format!("rediss://localhost:{}?tls_ca={}", self.port, self.ca.display())
     }
-}
-
-/// No answer is late because a driver stands still.
-fn patient(options: RedisOptions) -> RedisOptions {
-    RedisOptions { request_timeout: PATIENCE, ..options }
 }
 
 /// Holds of a process, whose leases end in no test.
@@ -194,7 +189,7 @@ fn the_first_release_that_is_awaited_is_one_message_where_the_server_lacks_the_s
 fn r6_b5_a_release_does_not_wait_behind_replicas_nor_for_the_second_connection() {
     let server = RedisServer::start();
     let wait = Some(Wait { replicas: 0, timeout: Duration::from_millis(100) });
-    let options = RedisOptions { wait, ..options(server.port()) };
+    let options = RedisOptions { wait, ..patient(options(server.port())) };
     let engine = Arc::new(Server::<Native>::new(options, None, ()));
     let process = Process::around(engine.clone()).unwrap();
     let names = names(5);
