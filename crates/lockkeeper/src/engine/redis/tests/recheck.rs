@@ -50,12 +50,13 @@ fn a_check_of_many_places_is_one_message_and_their_sign_of_life() {
 #[test]
 fn a_check_of_more_places_than_one_message_carries_asks_about_each() {
     let server = RedisServer::start();
-    let (one, two) = (Process::of(&server), Process::of(&server));
+    let one = Process::of(&server);
     let mut names = (0..).map(|n| format!("a{n}"));
     // On a machine with much to do the first may be gone when the last one comes, and then once
     // more.
     until("each has the place that it came for", || {
-        let name = names.next().unwrap();
+        let (name, two) = (names.next().unwrap(), Process::of(&server));
+        eprintln!("the line of {name}");
         one.take(&name, Mode::Exclusive);
         let waiting = two.queue_all(&name, 1100);
         let answers = two.wait(two.engine.recheck(&waiting));
