@@ -43,10 +43,25 @@ pub(super) fn stands(server: &PostgresServer) {
     });
 }
 
-/// Whoever stands there is stopped.
-pub(super) fn goes(server: &PostgresServer) {
-    let sleeps = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-    server.sql(&format!("SELECT pg_cancel_backend(pid) {sleeps}"));
+/// Whoever stands there is stopped when this goes, also by a test that fails: nobody waits for it.
+pub(super) struct OnRows<'a>(&'a PostgresServer);
+
+impl<'a> OnRows<'a> {
+    pub(super) fn on(server: &'a PostgresServer) -> Self {
+        let standing = Self(server);
+        stands(server);
+        standing
+    }
+}
+
+impl Drop for OnRows<'_> {
+    fn drop(&mut self) {
+        let sleeps = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        let stopped = self.0.ask(&format!("SELECT pg_cancel_backend(pid) {sleeps}"));
+        if let Err(error) = stopped {
+            eprintln!("it stands there still: {error}");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use lockkeeper_testkit::postgres::server::PostgresServer;
 
-use super::faults::{goes, stands};
+use super::faults::OnRows;
 use super::{claim, process};
 use crate::engine::redis::tests::support::{granted, number};
 use crate::engine::{Change, End, Renewal};
@@ -80,11 +80,11 @@ fn what_dead_holders_and_waiters_left_is_removed_and_the_living_stay_and_tokens_
         // A transaction under its lock, which goes on.
         let under = format!("BEGIN; {under}; SELECT pg_sleep(600)");
         let under = scope.spawn(move || server.ask(&under));
-        stands(server);
+        let standing = OnRows::on(server);
         server.sql(&forget);
         assert_eq!(left(&server, "locks"), "held kept latch lately refused waits");
         assert_eq!(left(&server, "line"), "waits");
-        goes(server);
+        drop(standing);
         assert!(under.join().unwrap().is_err(), "it was stopped");
     });
     server.sql(&forget);

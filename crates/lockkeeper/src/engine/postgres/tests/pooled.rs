@@ -6,6 +6,7 @@ use lockkeeper_testkit::postgres::pooler::{Mode as Pool, Pooler};
 use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 use lockkeeper_testkit::proxy::Proxy;
 
+use super::faults::OnRows;
 use super::{claim, open, process};
 use crate::engine::redis::tests::support::{PATIENCE, Process, granted, number, until};
 use crate::engine::{Attempt, End, Line, Renewal};
@@ -97,18 +98,13 @@ fn r3_p4_a_row_that_somebody_stands_on_is_waited_for_no_longer_through_a_pooler(
     assert!(matches!(one.release(held.id), End::Freed));
     std::thread::scope(|scope| {
         let stands = "BEGIN; SELECT FROM lockkeeper_locks FOR UPDATE; SELECT pg_sleep(600)";
-        let standing = scope.spawn(|| server.ask(stands));
-        let seen = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' \
-                    AND state = 'active' AND wait_event = 'PgSleep'";
-        until("somebody stands on it", || server.sql(seen) == "1");
+        let blocker = scope.spawn(|| server.ask(stands));
+        let standing = OnRows::on(&server);
         let attempt = one.attempt(&claim(&one, "a"));
         let Attempt::Failed(error) = attempt else { panic!("{attempt:?}") };
         assert!(error.is_temporary() && error.message().contains("stands"), "{error}");
-        assert_eq!(server.sql(seen), "1", "it stands there still");
-        let goes = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
-                    WHERE wait_event = 'PgSleep'";
-        server.sql(goes);
-        assert!(standing.join().unwrap().is_err(), "it was stopped");
+        drop(standing);
+        assert!(blocker.join().unwrap().is_err(), "it stood there still, and was stopped");
     });
     one.take("a", Mode::Exclusive);
 }

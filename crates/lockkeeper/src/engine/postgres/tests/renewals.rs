@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_testkit::postgres::server::PostgresServer;
 
-use super::faults::{goes, stand_on, stands};
+use super::faults::{OnRows, stand_on, stands};
 use super::{claim, open, process, statements};
 use crate::engine::redis::tests::support::{PATIENCE, granted};
 use crate::engine::{Event, Renewal};
@@ -42,7 +42,7 @@ fn somebody_elses_transaction_on_some_rows_costs_the_other_holds_nothing() {
         let on_half = "BEGIN; SELECT FROM lockkeeper_locks WHERE name < 'n50' FOR UPDATE; \
                        SELECT pg_sleep(600)";
         let blocker = scope.spawn(|| server.ask(on_half));
-        stands(&server);
+        let standing = OnRows::on(&server);
         let leases: Vec<LeaseId> = holds.iter().map(|hold| hold.id.into()).collect();
         // One row is waited for for four seconds: one after the other would be 160 s, and longer
         // than an answer is waited for.
@@ -53,7 +53,7 @@ fn somebody_elses_transaction_on_some_rows_costs_the_other_holds_nothing() {
         assert!(renewed[40..].iter().all(extended), "{renewed:?}");
         let mut link = |event: &Event| matches!(event, Event::Link { .. }).then_some(());
         assert!(one.event_within(Duration::from_millis(10), &mut link).is_none());
-        goes(&server);
+        drop(standing);
         assert!(blocker.join().unwrap().is_err(), "it was stopped");
     });
     let renewed = one.wait(one.engine.renew(&[holds[0].id.into()]));
