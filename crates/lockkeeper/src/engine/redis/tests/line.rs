@@ -75,10 +75,12 @@ fn a_line_is_full_of_places_and_not_of_what_else_is_written_there() {
 
 /// The commands that a hand-off costs the server, where so many wait.
 fn cost_of_a_hand_off(waiters: usize) -> BTreeMap<String, u64> {
-    let mut cost = None;
+    let (mut cost, mut rounds) = (None, 0);
     // On a machine with much to do the first may be gone when the last one comes.
     until("the first in line comes first", || {
         cost = cost_where_none_is_gone(waiters);
+        rounds += 1;
+        eprintln!("round {rounds}, {waiters} waiters: {cost:?}");
         cost.is_some()
     });
     cost.unwrap()
