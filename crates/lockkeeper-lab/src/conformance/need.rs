@@ -178,9 +178,9 @@ async fn no_line(trial: &Trial, locks: &Locks, kind: Kind, name: &str) {
     if kind == Kind::Semaphore && !trial.about.can.has(Ability::Permits) {
         return;
     }
-    let held = way.lock(locks, name).await.expect("it is free");
+    let held = way.lock(trial, locks, name).await.expect("it is free");
     let other = trial.open().await;
-    let waiting = tokio::spawn(way.lock(&other, name));
+    let waiting = tokio::spawn(way.lock(trial, &other, name));
     trial.until_waiting(locks, kind, name, 1).await;
     if let Some(entry) = trial.shown(locks, kind, name).await {
         assert!(
