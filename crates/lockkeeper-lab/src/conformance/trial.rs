@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::test_util::{Residue, residue};
 use lockkeeper::{
-    Acquire, Builder, Description, Entry, Guard, GuardKind, Kind, Locks, Name, Ticks,
+    Acquire, Builder, Description, Entry, Guard, GuardKind, Kind, Locks, Lost, Name, Ticks,
 };
 
 use super::helper::Helper;
@@ -293,6 +293,13 @@ pub async fn within<T>(time: Duration, what: &str, future: impl Future<Output = 
         Ok(value) => value,
         Err(_) => panic!("not within {time:?}: {what}\n{}", NOTE.take()),
     }
+}
+
+/// A short lease ran out on a machine that is slower, and the test tries once more. `end`: until
+/// when it lasted at least, as its guard said before the loss.
+pub(super) fn ran_out(why: Lost, end: Option<Instant>) {
+    assert!(end.is_some_and(|end| Instant::now() >= end), "{why:?}, while its lease lasts");
+    eprintln!("{why:?}: its lease ran out, once more");
 }
 
 /// Does something again and again until what it says that it took is less than a time, as it is on

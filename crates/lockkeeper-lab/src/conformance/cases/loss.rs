@@ -6,27 +6,31 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Error, ErrorKind, Kind, Lost, Owner, Released};
 
-use crate::conformance::trial::{HANGS, Trial, within};
+use crate::conformance::trial::{HANGS, Trial, ran_out, within};
 
 pub(super) async fn r2_a_lock_taken_away_is_announced_and_stays_lost(t: Arc<Trial>) {
     let (one, two) = (t.open().await, t.open().await);
     let (begun, mut names) = (Instant::now(), (0..).map(|n| t.name(&format!("a{n}"))));
     let (name, guard, next) = loop {
         let name = names.next().expect("there is one");
-        // Its lease is short, so that its loss is noticed soon: where the machine is slower, once
-        // more.
         let guard = one.mutex(&name).lock().await.expect("it is free");
+        let mut end = guard.deadline();
         let next = tokio::spawn(t.lock(&two, &name).into_future());
         let held = tokio::select! {
             _ = guard.lost() => false,
             () = t.until_waiting(&one, Kind::Lock, &name, 1) => true,
         };
-        let forced = held && two.force_release(Kind::Lock, &name).await.expect("it can be forced");
+        let mut forced = false;
+        if held {
+            end = guard.deadline();
+            forced = two.force_release(Kind::Lock, &name).await.expect("it can be forced");
+        }
         let why = within(HANGS, "the loss is announced", guard.lost()).await;
         if forced && why == Lost::TakenAway {
             break (name, guard, next);
         }
-        assert!(begun.elapsed() < HANGS, "it was held and taken away, and it is told {why:?}");
+        ran_out(why, end);
+        assert!(begun.elapsed() < HANGS, "it is noticed before the lease is over");
     };
     let turn =
         within(HANGS, "the next gets it", next).await.expect("no panic").expect("it is granted");
@@ -111,12 +115,13 @@ pub(super) async fn r2_a_store_wiped_under_a_holder_is_noticed(t: Arc<Trial>) {
     let begun = Instant::now();
     let (guard, token) = loop {
         let guard = locks.mutex(&name).lock().await.expect("it is free");
-        let token = guard.token().ok();
+        let (token, end) = (guard.token().ok(), guard.deadline());
         t.wipe().await;
-        if within(HANGS, "the loss is announced", guard.lost()).await != Lost::Expired {
+        let why = within(HANGS, "the loss is announced", guard.lost()).await;
+        if why != Lost::Expired {
             break (guard, token);
         }
-        // The machine was slower than its lease is short.
+        ran_out(why, end);
         assert!(begun.elapsed() < HANGS, "it is noticed before the lease is over");
     };
     assert!(!guard.release().await.is_clean());
