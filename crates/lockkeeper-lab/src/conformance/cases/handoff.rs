@@ -1,12 +1,14 @@
 //! R9: one place a process; holds pass inside it within bounds.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::{Ability, ClaimId, ErrorKind, Kind, Locks, Name, Ticks};
+use lockkeeper::{Ability, ClaimId, ErrorKind, Guard, Kind, Locks, Name, Ticks};
 
-use crate::conformance::trial::{HANGS, Trial, within};
+use crate::conformance::grip::Taking;
+use crate::conformance::trial::{HANGS, Trial, ran_out, until, within};
 
 /// Notes which hold each turn belonged to.
 #[derive(Default)]
@@ -158,6 +160,86 @@ pub(super) async fn r9_without_hand_off_every_turn_is_a_hold_of_its_own(t: Arc<T
         }
         assert_eq!(holds.runs(), [1; 7], "no hold passes");
     }
+}
+
+/// What is seen of one hold and its turns.
+#[derive(Default)]
+struct Renewals {
+    holds: Holds,
+    waiting: AtomicUsize,
+    renewed: Mutex<Vec<ClaimId>>,
+}
+
+impl Observer for Renewals {
+    fn seen(&self, at: Ticks, kind: Kind, name: &Name, what: &Seen) {
+        self.holds.seen(at, kind, name, what);
+        match what {
+            Seen::Waiting { .. } => _ = self.waiting.fetch_add(1, Ordering::SeqCst),
+            Seen::Renewed { hold, .. } => {
+                self.renewed.lock().unwrap_or_else(PoisonError::into_inner).push(*hold);
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(super) async fn r9_turns_pass_while_the_lease_of_their_hold_is_renewed(t: Arc<Trial>) {
+    let mut ttl = Duration::from_secs(2);
+    // Where it ran out on a machine with much to do, once more with a longer one.
+    while !turns_pass_while_it_is_renewed(&t, ttl).await {
+        ttl *= 2;
+        assert!(ttl < HANGS, "it is renewed");
+    }
+}
+
+/// Answers whether no turn was lost because the lease ran out.
+async fn turns_pass_while_it_is_renewed(t: &Arc<Trial>, ttl: Duration) -> bool {
+    const TURNS: usize = 12;
+    let (name, seen) = (t.name(&format!("{ttl:?}")), Arc::new(Renewals::default()));
+    let one = t.open_with(|builder| builder.observer(seen.clone()).hand_off_time(HANGS)).await;
+    let two = t.open().await;
+    let lock = || one.mutex(&name).lock().ttl(ttl).into_future();
+    let held = lock().await.expect("it is free");
+    seen.waiting.store(0, Ordering::SeqCst);
+    // All of them together last longer than the lease.
+    let turn = |turn: Taking<Guard>, other: Locks, name: String| async move {
+        let guard = turn.await.expect("every claim is granted at last");
+        let (began, end) = (Instant::now(), guard.deadline());
+        tokio::time::sleep(ttl / 8).await;
+        let tried = other.mutex(&name).try_lock().await.expect("it can be tried");
+        if guard.is_lost() {
+            ran_out(guard.lost().await, end);
+            return None;
+        }
+        assert!(tried.is_none(), "BROKEN LOCK: two holders");
+        Some((began, guard.deadline()))
+    };
+    let turns: Vec<_> = (0..TURNS)
+        .map(|_| tokio::spawn(turn(Box::pin(lock()), two.clone(), name.clone())))
+        .collect();
+    until("all of them wait", || async {
+        held.is_lost() || seen.waiting.load(Ordering::SeqCst) == TURNS
+    })
+    .await;
+    let mut times = vec![Some((Instant::now(), held.deadline())).filter(|_| !held.is_lost())];
+    drop(held);
+    for turn in turns {
+        times.push(within(HANGS, "each gets its turn", turn).await.expect("no panic"));
+    }
+    let Some(mut times) = times.into_iter().collect::<Option<Vec<_>>>() else { return false };
+    times.sort_unstable_by_key(|(began, _)| *began);
+    let holds = seen.holds.taken();
+    assert_eq!(holds.len(), TURNS + 1);
+    for (holds, times) in holds.windows(2).zip(times.windows(2)) {
+        if holds[0] != holds[1] {
+            let (end, next) = (times[0].1, times[1].0);
+            assert!(end.is_some_and(|end| next >= end), "a hold whose lease lasts passes");
+            return false;
+        }
+    }
+    let renewed = seen.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(renewed.contains(&holds[0]), "it lasted for longer than its lease");
+    true
 }
 
 pub(super) async fn r9_fixed_leases_never_pass(t: Arc<Trial>) {

@@ -260,6 +260,7 @@ table! { $
             r9_a_hold_passes_for_at_most_its_time HandOff;
             r9_a_handed_off_turn_has_a_greater_token HandOff Tokens;
             r9_without_hand_off_every_turn_is_a_hold_of_its_own HandOff;
+            r9_turns_pass_while_the_lease_of_their_hold_is_renewed HandOff Leases;
             r9_fixed_leases_never_pass HandOff;
             r9_permits_never_pass Permits;
             r9_readers_join_a_hold_of_their_process Shared HandOff;
