@@ -7,7 +7,7 @@ use lockkeeper_testkit::redis::server::RedisServer;
 use super::super::plain::{Others, Plain, Request};
 use super::super::recipe::{Said, Verb};
 use super::super::wire::Member;
-use super::support::{Proxied, Quorum, TTL, claim, open};
+use super::support::{Proxied, Quorum, SHORT, TTL, claim, open};
 use crate::engine::redis::options::ValueFormat;
 use crate::engine::redis::tests::support::{Process, granted, options, until};
 use crate::engine::{Attempt, Change, End, Event, Number, Renewal};
@@ -253,7 +253,7 @@ fn late_requests_delete_nothing(quorum: &Quorum, others: Others) {
             let request = Request { claim, round, ttl_ms, not_after_us, run, channel, waits };
             let call = plain.call(&plain.keys(&name), verb, request);
             let started = member.link.start(&[call.by_name()]);
-            said.push(member.follow(started, &call, TTL, || true).await.said);
+            said.push(member.follow(started, &call, SHORT, || true).await.said);
         }
         said
     });

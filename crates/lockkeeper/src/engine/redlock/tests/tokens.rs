@@ -9,7 +9,7 @@ use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 use super::super::recipe::Said;
 use super::super::wire::Member;
 use super::faults::ran;
-use super::support::{KEY, Quorum, TTL, claim, open};
+use super::support::{KEY, Quorum, SHORT, TTL, claim, open};
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::tests::support::{Process, granted, options, until};
 use crate::engine::{Attempt, End, Number, Renewal};
@@ -348,7 +348,7 @@ fn r7_a_yes_that_was_asked_of_another_run_does_not_count() {
             quorum.0[0].command(&["HSET", "lockkeeper:redlock", "run", &run]);
             let call = take(&ClaimId::fresh().to_string(), &run);
             let started = member.link.start(&[call.by_name()]);
-            let heard = member.follow(started, &call, TTL, || true).await;
+            let heard = member.follow(started, &call, SHORT, || true).await;
             counts.push(matches!(heard.said, Said::Yes { counts: true, .. }));
             quorum.0[0].command(&["DEL", "b"]);
         }
@@ -373,7 +373,7 @@ fn r7_a_number_that_can_be_none_is_believed_of_no_member_wherever_it_stands() {
         quorum.0[0].command(&["SET", "b", &record, "PX", "60000"]);
         let call = take(&claim, &run);
         let started = member.link.start(&[call.by_name()]);
-        member.follow(started, &call, TTL, || true).await
+        member.follow(started, &call, SHORT, || true).await
     });
     assert!(heard.said == Said::Unclear && heard.number == 0, "it may have our record");
     let error = heard.error.expect("it says why");
