@@ -42,13 +42,13 @@ impl Quorum {
     /// Admits every member that can be. Whoever finds one does that; a member that is admitted
     /// twice begins above the greater floor.
     pub(super) async fn admit(self: &Arc<Self>) {
-        // Who was not asked before tells for how long it waits, and is asked once more.
+        // Who told only now for how long it waits is asked once more where that is over.
         if self.admit_who_has_waited().await {
             self.admit_who_has_waited().await;
         }
     }
 
-    /// Answers whether none could be, and one that was asked for the first time can be now.
+    /// Answers whether one can be now of which that was not known before it was asked.
     async fn admit_who_has_waited(self: &Arc<Self>) -> bool {
         // Before anybody is asked: what they tell is to be of after that (see `floor`).
         let now = self.steady.now();
@@ -66,16 +66,15 @@ impl Quorum {
         let told: Vec<Told> = answers.iter().map(|(_, answer)| answer.told).collect();
         let skew = number_of(self.options.clock_skew.as_micros());
         let floor = floor(&told, self.options.majority(), skew);
-        let now = self.steady.now();
-        let is_news = |(at, _): &(usize, Answer)| {
-            self.can_admit(*at, now) && clean.get(*at).is_some_and(Option::is_none)
-        };
-        let news = answers.iter().any(is_news);
+        let (mut news, now) = (false, self.steady.now());
         let strangers = answers.into_iter().filter_map(|(at, answer)| {
-            // Of this time, and of no other since which it was admitted and flushed.
             let met_us = answer.met_us.filter(|_| !answer.told.admitted)?;
-            let waited = clean.get(at)?.filter(|clean| clean.met_us == met_us)?.wait;
-            Some((at, answer.run, met_us, waited))
+            // Of this time, and of no other since which it was admitted and flushed.
+            let Some(known) = clean.get(at)?.filter(|clean| clean.met_us == met_us) else {
+                news |= self.can_admit(at, now);
+                return None;
+            };
+            Some((at, answer.run, met_us, known.wait))
         });
         let admitted: Vec<BoxFuture<bool>> = strangers
             .map(|(at, run, met_us, waited)| -> BoxFuture<bool> {
@@ -89,11 +88,10 @@ impl Quorum {
                 })
             })
             .collect();
-        let none = admitted.is_empty();
         if all(admitted).await.contains(&true) {
             self.knows(floor);
         }
-        none && news
+        news
     }
 
     /// Whether a member waits for nothing but being admitted, as far as is known.
