@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::redis::server::RedisServer;
 
+use super::super::Redlock;
+use super::super::options::RedlockOptions;
+use super::super::registration::laboratory;
 use super::super::wire::Member;
 use super::faults::ran;
 use super::support::{KEY, Quorum, SHORT, claim, open, short, until_it_counts};
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::tests::support::{granted, options, until};
-use crate::engine::{Attempt, End};
+use crate::engine::redis::tests::support::{Process, granted, options, read_options, until};
+use crate::engine::{Answer, Attempt, End};
 use crate::words::clock::Clock;
 
 #[test]
@@ -50,6 +53,37 @@ fn l3_members_that_started_together_are_admitted_though_nobody_asks_for_a_lock()
         started.iter().for_each(|member| quorum.until_admitted(*member));
     }
     granted(idle.attempt_until(&claim(&idle, "a")));
+}
+
+#[test]
+fn a_member_that_somebody_else_has_met_long_ago_is_admitted_by_whoever_asks_it_next() {
+    const LONG: Duration = Duration::from_secs(600);
+    let quorum = Quorum::of(3);
+    let options = read_options(&laboratory(), &quorum.url(), |url, common| {
+        RedlockOptions::take(url, common, Some(LONG))
+    });
+    let engine = Arc::new(Redlock::new(options.expect("it is a good URL")));
+    let one = Process::around(engine.clone()).expect("the members can be used");
+    let members = engine.opened().expect("it is open").clone();
+    let admit = || {
+        let members = members.clone();
+        one.wait(Answer::later(async move { members.admit().await }));
+    };
+    let lost = &quorum.0[0];
+    let met = || lost.command(&["HGET", KEY, "met"]).concat();
+    // Once more where an answer was late.
+    until("it is admitted at once", || {
+        lost.command(&["FLUSHALL"]);
+        admit();
+        assert_eq!(lost.command(&["HGET", KEY, "run"]), ["(nil)"], "leases may last");
+        // It was lost once more meanwhile, and this client is the last to hear of it.
+        let told = met();
+        let Some((run, us)) = told.split_once(' ') else { return false };
+        let before = us.parse::<u64>().expect("microseconds") - 6 * 600_000_000;
+        lost.command(&["HSET", KEY, "met", &format!("{run} {before}")]);
+        admit();
+        lost.command(&["HGET", KEY, "run"]) == [run]
+    });
 }
 
 #[test]
