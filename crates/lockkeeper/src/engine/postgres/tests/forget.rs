@@ -82,13 +82,13 @@ fn what_dead_holders_and_waiters_left_is_removed_and_the_living_stay_and_tokens_
         let under = scope.spawn(move || server.ask(&under));
         let standing = OnRows::on(server);
         server.sql(&forget);
-        assert_eq!(left(&server, "locks"), "held kept latch lately refused waits");
-        assert_eq!(left(&server, "line"), "waits");
+        assert_eq!(left(server, "locks"), "held kept latch lately refused waits");
+        assert_eq!(left(server, "line"), "waits");
         drop(standing);
         assert!(under.join().unwrap().is_err(), "it was stopped");
     });
     server.sql(&forget);
-    assert_eq!(left(&server, "locks"), "held latch lately refused waits");
+    assert_eq!(left(server, "locks"), "held latch lately refused waits");
     assert!(matches!(lives.renew(held.id), Renewal::Extended { .. }));
     assert!(matches!(one.renew(killed.id), Renewal::Gone(_)), "nothing is left to renew");
     let next = granted(lives.attempt(&claim(&lives, "killed")));

@@ -68,7 +68,7 @@ fn kept(server: &RedisServer, key: &str) -> String {
 
 /// What is answered to these, which leave in one call.
 fn together(server: &RedisServer, round: usize, calls: &[Call]) -> Vec<Value> {
-    let crowd = Crowd::new(if round % 2 == 0 { Together::Anew } else { Together::Known });
+    let crowd = Crowd::new(if round.is_multiple_of(2) { Together::Anew } else { Together::Known });
     let busy = crowd.ours.busy();
     let asked: Vec<_> = calls.iter().map(|call| crowd.asks(call)).collect();
     drop(busy);

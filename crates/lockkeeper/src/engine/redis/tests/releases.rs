@@ -100,6 +100,9 @@ pub(super) fn native_keys(names: &[String]) -> Vec<String> {
     names.iter().map(|name| format!("lockkeeper:{{lock:{name}}}")).collect()
 }
 
+/// The keys of names.
+type KeysOf = fn(&[String]) -> Vec<String>;
+
 #[test]
 fn r6_b5_releases_in_a_row_reach_a_server_that_has_not_seen_them_while_the_driver_stands_still() {
     for transport in ["TCP", "unix", "TLS"] {
@@ -110,7 +113,7 @@ fn r6_b5_releases_in_a_row_reach_a_server_that_has_not_seen_them_while_the_drive
             "unix" => RedisOptions { address: Address::Unix(server.socket()), ..options },
             _ => secure.over_tls(options),
         };
-        let layouts: [(RedisOptions, fn(&[String]) -> Vec<String>); 3] = [
+        let layouts: [(RedisOptions, KeysOf); 3] = [
             (options(server.port()), native_keys),
             (plain(server), <[String]>::to_vec),
             (redisson(server, RedissonLock::Plain), <[String]>::to_vec),

@@ -9,7 +9,7 @@ use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 use super::super::recipe::Said;
 use super::super::wire::Member;
 use super::faults::ran;
-use super::support::{KEY, Quorum, SHORT, TTL, claim, open};
+use super::support::{KEY, Quorum, SHORT, claim, open};
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::tests::support::{Process, granted, options, until};
 use crate::engine::{Attempt, End, Number, Renewal};
