@@ -326,17 +326,37 @@ pub struct WatchId(pub u64);
 /// Starts tasks on the keeper's own thread, where they go on when the user's runtime is starved,
 /// blocked or gone.
 #[derive(Clone)]
-pub struct Spawner(pub(crate) Arc<dyn Fn(BoxFuture<()>) + Send + Sync>);
+pub struct Spawner {
+    run: Arc<dyn Fn(BoxFuture<()>) + Send + Sync>,
+    begin: Arc<dyn Fn(BoxFuture<()>) + Send + Sync>,
+}
 
 impl Spawner {
     /// A spawner that hands every future to `run`; for tests of engines.
     pub fn new(run: impl Fn(BoxFuture<()>) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(run))
+        let run: Arc<dyn Fn(BoxFuture<()>) + Send + Sync> = Arc::new(run);
+        Self { begin: run.clone(), run }
+    }
+
+    /// The same with another way for what [`Self::begin`] is given.
+    pub(crate) fn beginning(
+        mut self,
+        begin: impl Fn(BoxFuture<()>) + Send + Sync + 'static,
+    ) -> Self {
+        self.begin = Arc::new(begin);
+        self
     }
 
     /// Starts a task; it ends at the latest when its `Locks` is closed.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        (self.0)(Box::pin(task));
+        (self.run)(Box::pin(task));
+    }
+
+    /// Starts a task that has to wait for an answer first. It is polled here, and goes on where
+    /// that answer is read: the thread is not woken only to find that it is not there yet. As
+    /// [`Engine::inlet`], only where the first look at an answer may be taken in the caller.
+    pub fn begin(&self, task: impl Future<Output = ()> + Send + 'static) {
+        (self.begin)(Box::pin(task));
     }
 }
 

@@ -147,6 +147,7 @@ impl Keeper {
     /// What the engine is given when it is opened.
     pub(crate) fn context(self: &Arc<Self>) -> Context {
         let (for_events, for_tasks) = (Arc::downgrade(self), Arc::downgrade(self));
+        let for_begun = Arc::downgrade(self);
         Context {
             clock: self.clock.clone(),
             events: EventSink::new(move |event| {
@@ -157,6 +158,11 @@ impl Keeper {
             spawner: Spawner::new(move |task| {
                 if let Some(keeper) = for_tasks.upgrade() {
                     keeper.run(task);
+                }
+            })
+            .beginning(move |task| {
+                if let Some(keeper) = for_begun.upgrade() {
+                    keeper.begin(task);
                 }
             }),
             who: self.who.clone(),

@@ -118,6 +118,23 @@ impl Wake for Parked {
 }
 
 impl Keeper {
+    /// Takes the first look at a task here, and goes on with it where what it waits for is read.
+    /// What it does at once may be done with the lock of an entry held.
+    pub(crate) fn begin(self: &Arc<Self>, mut task: BoxFuture<()>) {
+        if !self.facts.early {
+            return self.run(task);
+        }
+        let parked =
+            Arc::new(Parked { keeper: Arc::downgrade(self), state: Mutex::new(State::Polling) });
+        let waker = Waker::from(parked.clone());
+        let mut first = || task.as_mut().poll(&mut Context::from_waker(&waker));
+        match self.driver.within(self, &mut first) {
+            Some(Poll::Ready(())) => {}
+            Some(Poll::Pending) => parked.park(self, task),
+            None => self.run(task),
+        }
+    }
+
     /// Waits for an answer and does what follows from it on the keeper's thread.
     ///
     /// Where the engine allows it the first look is taken here: its request has left already, and
