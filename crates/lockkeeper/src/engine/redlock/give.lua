@@ -3,7 +3,7 @@
 -- again since. Whoever waits, and gives back what it had there, stands in line from then on.
 -- KEYS: record line signs turn. ARGV: claim round first [channel [claim first]]; without a first it
 -- waits no more. Answers who waits for it: 1 is added for those in line, 2 for readers.
-local held, claim, now = read(KEYS[1]), ARGV[1], clock()
+local held, now = read(KEYS[1]), clock()
 local ours = held and held.claim == claim and held.round <= tonumber(ARGV[2])
 local turn = turn_of(KEYS[4], now)
 local its_turn = turn and turn.claim == claim

@@ -26,10 +26,9 @@ local function known(last, member, run, now, max_ttl)
   if max_ttl and layout == LAYOUT and tonumber(max_ttl) > tonumber(told[5] or '0') then
     redis.call('HSET', member, 'max_ttl', max_ttl)
   end
-  local kept, floor = redis.call('GET', last), number_of(told[2] or '0', member, now)
-  local top = number_of(told[3] or '0', member, now)
-  local ahead = number_of(told[6] or '0', member, now)
-  local number = number_of(kept or '0', last, now)
+  local function of(text) return text and number_of(text, member, now) or 0 end
+  local kept, floor, top, ahead = redis.call('GET', last), of(told[2]), of(told[3]), of(told[6])
+  local number = kept and number_of(kept, last, now)
   if not kept then
     -- Nothing kept, or no more, since a week: it was a day ahead of the clock at most, so it is six
     -- days behind, and nobody gets a lower one whose proposal is of a clock that is far behind. If
@@ -48,14 +47,15 @@ local function given(proposed, last, now)
   if number > math.max(last, tick(now)) + 2 * SKEW then return last + 1 end
   return math.max(number, last + 1)
 end
--- Keeps a number (R7), for a week like native Redis. For ever it keeps `top`, the greatest of all
--- names, and `ahead`, the greatest that was more than a day ahead of the clock.
+-- Keeps a number (R7), for a week like native Redis. For ever it keeps `top`, which is not below the
+-- number of any name, and a second ahead of the clock, so that not each number writes it; and
+-- `ahead`, the greatest that was more than a day ahead of the clock.
 local function keep(last, member, number, top, now)
   -- What no member could read would stay in the way of every name. Nothing given is above this, and
   -- no client believes it.
   if number > most(now) + 2 * SKEW then return end
   redis.call('SET', last, exact(number), 'EX', 604800)
   if number <= top then return end
-  redis.call('HSET', member, 'top', exact(number))
+  redis.call('HSET', member, 'top', exact(math.max(number, tick(now) + 62500)))
   if number > tick(now) + 5400000000 then redis.call('HSET', member, 'ahead', exact(number)) end
 end

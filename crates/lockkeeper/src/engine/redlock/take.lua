@@ -4,14 +4,7 @@
 -- KEYS: record last member readers line signs turn.
 -- ARGV: claim round ttl_ms not_after_us who number first waits run max_ttl_ms; a hold has 0 as its
 -- first, and waits for nothing and nobody
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local stamp, claim = exact(now), ARGV[1]
--- A request that was delayed in the network must not lock for a caller who has left (R3).
-if now > tonumber(ARGV[4]) then return {'T', stamp} end
-local held, round, since = read(KEYS[1]), tonumber(ARGV[2]), stamp
-local last, counts, top = known(KEYS[2], KEYS[3], ARGV[9], now, ARGV[10])
-local number = given(ARGV[6], last, now)
+local held = read(KEYS[1])
 local holds = ARGV[7] == HELD
 -- Refused. Whoever waits has a place in line, and is told how many are before it.
 local function refused(answer)
@@ -29,9 +22,9 @@ if held then
     return refused({'B', stamp, exact(last), exact(rest(KEYS[1], held)), held.text, ''})
   end
   -- A late request of an earlier round takes nothing back: see give.
-  if held.round >= round then round, number = held.round, held.number end
+  if held.round >= tonumber(round) then round, number = exact(held.round), held.number end
   since = held.since
-elseif redis.call('EXISTS', KEYS[4], KEYS[5], KEYS[7]) > 0 then
+else
   local first, longest = first_reader(KEYS[4], now)
   if first then
     return refused({'B', stamp, exact(last), exact(first.rest), first.text, exact(longest)})
@@ -52,8 +45,4 @@ elseif redis.call('EXISTS', KEYS[4], KEYS[5], KEYS[7]) > 0 then
     waits_no_more(KEYS[5], KEYS[6], KEYS[7], claim, now)
   end
 end
-local text = table.concat(
-  {'1', claim, ARGV[7], exact(round), exact(number), since, ARGV[3], ARGV[5]}, ' ')
-redis.call('SET', KEYS[1], text, 'PX', ARGV[3])
-if number > last then keep(KEYS[2], KEYS[3], number, top, now) end
-return {'Y', stamp, exact(number), counts}
+return take()

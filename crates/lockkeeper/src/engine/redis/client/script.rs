@@ -363,10 +363,10 @@ scripts! {
     CountDown = "redisson/wake" "redisson/latch";
     @quorum
     QuorumTake =
-        "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/line"
-        "../redlock/take";
+        "../redlock/numbers" "../redlock/take_free" "../redlock/record" "../redlock/readers"
+        "../redlock/line" "../redlock/take";
     QuorumKeep = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/keep";
-    QuorumGive = "../redlock/record" "../redlock/line" "../redlock/give";
+    QuorumGive = "../redlock/give_free" "../redlock/record" "../redlock/line" "../redlock/give";
     QuorumRead = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/read";
     QuorumReadKeep =
         "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/read_keep";
