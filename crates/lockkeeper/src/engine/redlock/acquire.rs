@@ -33,6 +33,8 @@ pub(super) struct Entry {
     pub(super) machine: Recipe,
     /// It is being given back: nothing of it is asked again.
     pub(super) leaving: bool,
+    /// It is over for whoever asked.
+    pub(super) over: bool,
     /// What is left behind is looked after.
     pub(super) lingers: bool,
     /// Where others were in the way it is asked again.
@@ -177,6 +179,7 @@ impl Quorum {
             machine: Recipe::new(self.known_as(claim.id), rules, how == Line::Try),
             claim: claim.clone(),
             leaving: false,
+            over: false,
             lingers: false,
             completes: false,
             listening: false,

@@ -73,6 +73,7 @@ impl Quorum {
         if stepped.is_incomplete {
             self.complete_soon(id);
         }
+        self.tidy(id);
         stepped
     }
 
@@ -102,7 +103,7 @@ impl Quorum {
     /// Follows a question to its answer. What is answered after that is followed all the same.
     pub(super) async fn follow(self: &Arc<Self>, id: ClaimId, mut stepped: Stepped) -> Outcome {
         let begun = Instant::now();
-        let (mut until, mut round) = (begun, 0);
+        let (mut over, mut round) = (self.timer.until(begun), 0);
         loop {
             if let Some(outcome) = stepped.outcome {
                 self.follow_rest(id, stepped.flights);
@@ -114,14 +115,15 @@ impl Quorum {
                 return Outcome::TooFew;
             }
             if let Some((at, of)) = stepped.due.take() {
-                (until, round) = (Instant::now() + at.since(self.context.clock.now()), of);
+                let until = Instant::now() + at.since(self.context.clock.now());
+                (over, round) = (self.timer.until(until), of);
             }
             // A caller that is late itself hears all that came meanwhile before its time is over.
-            let (more, over) = match first(&mut stepped.flights, until).await {
+            let (more, is_over) = match first(&mut stepped.flights, &mut over).await {
                 Some((sent, heard)) => (self.arrived(id, sent, heard), false),
                 None => (self.due(id, round, begun.elapsed()), true),
             };
-            let superseded = over && more.outcome.is_none() && more.due.is_none();
+            let superseded = is_over && more.outcome.is_none() && more.due.is_none();
             stepped.outcome = more.outcome.or(superseded.then_some(Outcome::TooFew));
             stepped.due = more.due;
             stepped.flights.extend(more.flights);
@@ -134,10 +136,9 @@ impl Quorum {
             return;
         }
         let quorum = self.clone();
-        self.context.spawner.spawn(async move {
-            let forever = Instant::now() + Duration::from_secs(365 * 24 * 3600);
+        self.context.spawner.begin(async move {
             while !flights.is_empty()
-                && let Some((sent, heard)) = first(&mut flights, forever).await
+                && let Some((sent, heard)) = first(&mut flights, std::future::pending()).await
             {
                 flights.extend(quorum.arrived(id, sent, heard).flights);
             }

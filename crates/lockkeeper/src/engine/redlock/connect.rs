@@ -16,6 +16,15 @@ use crate::words::error::{Error, ErrorKind, Result};
 /// How long the reasons are waited for why members were not connected in time.
 const REASON: Duration = Duration::from_millis(50);
 
+/// What runs the timer; without it, perhaps because its runtime has ended, nobody waits any more.
+struct Times(Arc<Quorum>);
+
+impl Drop for Times {
+    fn drop(&mut self) {
+        self.0.timer.close();
+    }
+}
+
 impl Quorum {
     /// Connects to all members. A majority is enough, whatever the others say; they have a moment
     /// more, and go on being tried.
@@ -23,6 +32,8 @@ impl Quorum {
     /// # Errors
     /// Too few can be used, or one is of a newer layout.
     pub(super) async fn open(self: &Arc<Self>) -> Result<()> {
+        let times = Times(self.clone());
+        self.context.spawner.spawn(async move { times.0.timer.run().await });
         let (sender, mut receiver) = mpsc::unbounded_channel();
         for at in 0..self.members.len() {
             self.context.spawner.spawn(self.clone().keep_member(at, sender.clone()));
@@ -146,6 +157,7 @@ impl Quorum {
     fn came_up(&self, at: usize) -> Result<()> {
         let Some(member) = self.members.get(at) else { return Ok(()) };
         member.came_up();
+        self.connections.fetch_add(1, Ordering::AcqRel);
         match self.unfit(at, member) {
             Some(error) => {
                 member.is_of_no_use(&error);
@@ -199,5 +211,6 @@ impl Quorum {
         for member in &self.members {
             member.link.close();
         }
+        self.timer.close();
     }
 }

@@ -22,6 +22,7 @@ impl Redlock {
         let mut about = Description::new("redlock", layout, Class::Efficiency);
         about.hosts = true;
         about.expiry = Expiry::PerHold { claim_lease: None };
+        about.early = true;
         about.max_ttl = Some(options.max_ttl);
         about.request_timeout = Some(options.request_timeout);
         // A waiter looks when the lease ends, at the latest so much later.

@@ -7,6 +7,7 @@
 //! | `plain`, `plain/*.lua` | the same in the layout of redsync, node-redlock and RedLock.net |
 //! | `redisson/*.lua` | and in that of RedissonRedLock and RedissonMultiLock |
 //! | `recipe` | one claim as a pure machine: who was asked, who said what, what follows |
+//! | `timer` | how long answers are waited for |
 //! | `wire`, `heard` | one member: its connection, its clock, whether it counts; what it says |
 //! | `connect` | connecting to all, and whether a majority is there |
 //! | `proposal` | which number is asked for |
@@ -38,6 +39,7 @@ mod record;
 mod registration;
 mod release;
 mod send;
+mod timer;
 mod waiter;
 mod waiting;
 mod watch;
@@ -47,14 +49,14 @@ mod wire;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 pub use registration::laboratory;
 pub(crate) use registration::registration;
@@ -64,21 +66,24 @@ use name::Keys;
 use options::RedlockOptions;
 use plain::Plain;
 use recipe::Silent;
+use timer::Timer;
 use wire::Member;
 
 use crate::engine::either::either;
 use crate::engine::parting::Partings;
+use crate::engine::redis::client::inlets::All;
+use crate::engine::redis::client::node::Node;
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::errors as server_errors;
 use crate::engine::{
-    Answer, Attempt, BoxFuture, Change, Context, End, Engine, Line, Query, Released, Renewal,
-    Standing, WatchId,
+    Answer, Attempt, BoxFuture, Change, Context, End, Engine, Inlet, Line, Query, Released,
+    Renewal, Standing, WatchId,
 };
 use crate::words::claim::{self, Claim};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantee::{Description, Warning};
-use crate::words::id::{ClaimId, HoldId, LeaseId};
+use crate::words::id::{ClaimId, HoldId, LeaseId, fork_generation};
 use crate::words::name::Name;
 
 /// The engine; nothing is sent before [`Engine::open`].
@@ -96,6 +101,12 @@ struct Quorum {
     steady: Clock,
     keys: Keys,
     members: Vec<Member>,
+    /// Where their answers come in.
+    inlet: Option<Arc<All>>,
+    /// How many connections were made.
+    connections: AtomicU64,
+    born: u32,
+    timer: Timer,
     state: Mutex<State>,
     watches: watch::Watches,
     /// No number up to this one is proposed.
@@ -255,6 +266,10 @@ impl Engine for Redlock {
         self.answer(|quorum| Answer::later(quorum.clone().sweep(word)), Err)
     }
 
+    fn inlet(&self) -> Option<Arc<dyn Inlet>> {
+        self.opened.get()?.inlet()
+    }
+
     fn close(&self) -> Answer<()> {
         let Ok(quorum) = self.opened() else { return Answer::Now(()) };
         let quorum = quorum.clone();
@@ -286,6 +301,10 @@ impl Quorum {
             Self {
                 keys: Keys::new(&options.namespace, db),
                 members: members.collect(),
+                inlet: All::new(),
+                connections: AtomicU64::new(0),
+                born: fork_generation(),
+                timer: Timer::default(),
                 state: Mutex::default(),
                 watches: watch::Watches::default(),
                 known: Mutex::new(0),
@@ -304,6 +323,20 @@ impl Quorum {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the answers of all members come in. In TLS the keeper's thread reads them.
+    fn inlet(&self) -> Option<Arc<dyn Inlet>> {
+        if self.born != fork_generation() {
+            return None;
+        }
+        let all = self.inlet.clone()?;
+        let connections = self.connections.load(Ordering::Acquire);
+        if all.is_new(connections) {
+            let of = |(at, member): (u16, &Member)| Some((Node(at), member.link.inlet()?));
+            all.follow(connections, &(0..).zip(&self.members).filter_map(of).collect::<Vec<_>>());
+        }
+        Some(all)
     }
 
     fn is_closed(&self) -> bool {
@@ -345,13 +378,14 @@ impl Quorum {
         let begun = Instant::now();
         let soon = self.patience(self.options.ttl);
         let mut until = begun + soon;
+        let mut over = self.timer.until(until);
         while !asked.is_empty() {
             let enough = told.len() >= self.options.majority();
             let silent = self.state().silent.clone();
             if enough && asked.iter().all(|(at, _)| silent.contains_key(at)) {
                 break;
             }
-            match first(&mut asked, until).await {
+            match first(&mut asked, &mut over).await {
                 // It may be another server than when it was asked.
                 Some((at, Ok(_))) if self.is_twin(at) => {
                     errors.extend(why(at).map(|error| (at, error)));
@@ -362,7 +396,10 @@ impl Quorum {
                 }
                 Some((at, Err(error))) => errors.push((at, error)),
                 None if enough || until > begun + soon => break,
-                None => until = begun + self.options.request_timeout.max(soon),
+                None => {
+                    until = begun + self.options.request_timeout.max(soon);
+                    over = self.timer.until(until);
+                }
             }
         }
         for (at, _) in &asked {
@@ -404,7 +441,10 @@ impl Quorum {
 }
 
 /// The first of these that is ready, or `None` when the time is over.
-async fn first<K: Copy, T>(futures: &mut Vec<(K, BoxFuture<T>)>, until: Instant) -> Option<(K, T)> {
+async fn first<K: Copy, T>(
+    futures: &mut Vec<(K, BoxFuture<T>)>,
+    over: impl Future<Output = ()>,
+) -> Option<(K, T)> {
     let ready = poll_fn(|cx| {
         for at in 0..futures.len() {
             if let Some((key, future)) = futures.get_mut(at)
@@ -417,7 +457,7 @@ async fn first<K: Copy, T>(futures: &mut Vec<(K, BoxFuture<T>)>, until: Instant)
         }
         Poll::Pending
     });
-    either(std::pin::pin!(ready), std::pin::pin!(sleep_until(until))).await.ok()
+    either(std::pin::pin!(ready), std::pin::pin!(over)).await.ok()
 }
 
 /// All of them, in order, each driven while the others wait.

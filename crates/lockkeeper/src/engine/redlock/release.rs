@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::acquire::Entry;
 use super::heard::{IN_LINE, READERS};
@@ -129,23 +129,38 @@ impl Quorum {
             state.marks.len() == 1
         };
         if begins {
-            self.context.spawner.spawn(self.clone().mark_all());
+            self.context.spawner.begin(self.clone().mark_all());
         }
     }
 
     /// The holds in the order in which they were granted: most have been given back by their time.
     async fn mark_all(self: Arc<Self>) {
         loop {
-            let Some((at, id)) = self.state().marks.front().copied() else { return };
-            sleep(at.since(self.steady.now())).await;
-            if self.is_closed() {
-                return;
+            let (at, id) = {
+                let mut state = self.state();
+                let Some((at, id)) = state.marks.front().copied() else { return };
+                if !state.claims.get(&id).is_some_and(Entry::is_unmarked) {
+                    // The last one ends this task with the queue locked: the next one begins
+                    // another.
+                    state.marks.pop_front();
+                    if state.marks.is_empty() {
+                        return;
+                    }
+                    continue;
+                }
+                (at, id)
+            };
+            let rest = at.since(self.steady.now());
+            if !rest.is_zero() {
+                self.timer.until(Instant::now() + rest).await;
+                if self.is_closed() {
+                    return;
+                }
+                continue;
             }
-            if self.state().claims.get(&id).is_some_and(Entry::is_unmarked) {
-                let stepped = self.step(id, Step::Complete);
-                self.follow_rest(id, stepped.flights);
-            }
-            // The last one ends this task with the queue locked: the next one begins another.
+            let stepped = self.step(id, Step::Complete);
+            self.follow_rest(id, stepped.flights);
+            // It may be unmarked still, and is not asked twice.
             let mut state = self.state();
             state.marks.pop_front();
             if state.marks.is_empty() {
@@ -246,12 +261,22 @@ impl Quorum {
     /// they answer, and at the latest its lease ends it there.
     pub(super) fn retire(self: &Arc<Self>, id: ClaimId) {
         self.hush(id);
+        if let Some(entry) = self.state().claims.get_mut(&id) {
+            (entry.leaving, entry.over) = (true, true);
+        }
+        self.tidy(id);
+    }
+
+    /// Forgets what is over, and looks after what it may have left behind. Most often the answers
+    /// that are on their way say that this is nothing.
+    pub(super) fn tidy(self: &Arc<Self>, id: ClaimId) {
         let mut state = self.state();
-        let Some(entry) = state.claims.get_mut(&id) else { return };
-        entry.leaving = true;
+        let Some(entry) = state.claims.get_mut(&id).filter(|entry| entry.over) else { return };
         if entry.is_clean() {
             state.claims.remove(&id);
-        } else if !std::mem::replace(&mut entry.lingers, true) {
+        } else if (entry.in_flight == 0 || !entry.doubts.is_empty())
+            && !std::mem::replace(&mut entry.lingers, true)
+        {
             drop(state);
             self.context.spawner.spawn(self.clone().linger(id));
         }

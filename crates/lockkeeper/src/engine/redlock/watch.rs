@@ -109,7 +109,8 @@ impl Quorum {
         let until = Instant::now() + self.least_patience(self.options.ttl);
         let silent = self.state().silent.clone();
         subscribed.retain(|(at, _)| !silent.contains_key(at));
-        while !subscribed.is_empty() && first(&mut subscribed, until).await.is_some() {}
+        let mut over = self.timer.until(until);
+        while !subscribed.is_empty() && first(&mut subscribed, &mut over).await.is_some() {}
     }
 
     /// The same without waiting for the answers: those of whatever is asked next come behind them.

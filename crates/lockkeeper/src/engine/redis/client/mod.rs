@@ -11,10 +11,13 @@
 //! | `wire` | a connection that is remade whenever it breaks, and script calls over it |
 //! | `lane` | what carries an engine's requests: such a connection, or one to each node |
 //! | `node` | which server it is, where there are several |
+//! | `inlets` | where the answers of several servers come in |
 //! | `slots`, `nodes` | which node of a cluster has what, and the connections to all of them |
 //! | `script`, `texts` | the scripts, by their SHA-1, and what they are given |
 
 mod gate;
+#[cfg(any(feature = "redlock", feature = "cluster"))]
+pub(in crate::engine) mod inlets;
 pub(in crate::engine) mod lane;
 pub(in crate::engine) mod node;
 #[cfg(feature = "cluster")]

@@ -5,7 +5,6 @@
 //! was done, and it is sent again. A node that does not answer concerns nobody at the others.
 
 mod follow;
-mod inlet;
 mod redirect;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +73,7 @@ struct State {
     channels: BTreeMap<String, (u16, Option<Node>)>,
     tracks: Option<Tracking>,
     brought: &'static [Which],
-    inlet: Option<Arc<inlet::All>>,
+    inlet: Option<Arc<inlets::All>>,
     /// How much is being left or given back at each node.
     parting: BTreeMap<Node, usize>,
     closed: bool,
@@ -97,7 +96,7 @@ impl Nodes {
             label,
             ears,
             everywhere,
-            state: Mutex::new(State { inlet: inlet::All::new(), ..State::default() }),
+            state: Mutex::new(State { inlet: inlets::All::new(), ..State::default() }),
             ended: Notify::new(),
             connected: Arc::default(),
             born: fork_generation(),

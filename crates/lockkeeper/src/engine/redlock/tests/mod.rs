@@ -8,6 +8,7 @@ mod forgets;
 mod handoff;
 mod interop;
 mod late;
+mod lend;
 mod line;
 mod minority;
 mod mutual;

@@ -1,4 +1,4 @@
-//! Where the answers of all nodes come in, as one thing to wait for.
+//! Where the answers of several servers come in, as one thing to wait for.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use super::super::node::Node;
+use super::node::Node;
 use crate::engine::{Flush, Inlet, Took};
 
-/// How many nodes are read at a time.
+/// How many of them are read at a time.
 const AT_ONCE: usize = 16;
 
 /// Readable while one of the connections is. It lives as long as the links, whatever becomes of
 /// their connections.
-pub(super) struct All {
+pub(in crate::engine) struct All {
     epoll: Epoll,
     socket: Arc<OwnedFd>,
     watched: AtomicBool,
@@ -26,7 +26,7 @@ pub(super) struct All {
 
 impl All {
     /// `None` where the kernel gives no more descriptors: then the keeper's thread reads all.
-    pub(super) fn new() -> Option<Arc<Self>> {
+    pub(in crate::engine) fn new() -> Option<Arc<Self>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).ok()?;
         let socket = Arc::new(epoll.0.try_clone().ok()?);
         let (watched, known) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -34,12 +34,12 @@ impl All {
     }
 
     /// Whether other connections were made than are known.
-    pub(super) fn is_new(&self, connected: u64) -> bool {
+    pub(in crate::engine) fn is_new(&self, connected: u64) -> bool {
         self.known.load(Ordering::Acquire) != connected
     }
 
     /// These are the connections now, of so many that were made.
-    pub(super) fn follow(&self, connected: u64, now: &[(Node, Arc<dyn Inlet>)]) {
+    pub(in crate::engine) fn follow(&self, connected: u64, now: &[(Node, Arc<dyn Inlet>)]) {
         self.known.store(connected, Ordering::Release);
         let mut inlets = self.inlets.lock().unwrap_or_else(PoisonError::into_inner);
         // What has ended took its descriptor along.

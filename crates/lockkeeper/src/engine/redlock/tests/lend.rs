@@ -1,0 +1,134 @@
+//! Callers that read the answers of all members themselves, while the keeper's thread does nothing,
+//! and what a free lock costs a member.
+
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::runtime::{Builder, Runtime};
+
+use super::super::laboratory;
+use super::support::{Quorum, TTL};
+use crate::engine::redis::tests::support::{PATIENCE, until};
+use crate::engine::{
+    self, Answer, Attempt, BoxFuture, Common, End, Engine, EventSink, Line, Spawner,
+};
+use crate::open::url::EngineUrl;
+use crate::words::claim::{Claim, Identity, Mode};
+use crate::words::clock::Clock;
+
+/// An engine whose runtime runs only while it is told to.
+struct AtRest {
+    runtime: Runtime,
+    engine: Box<dyn Engine>,
+    who: Arc<Identity>,
+}
+
+impl AtRest {
+    fn of(quorum: &Quorum) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let url = &mut EngineUrl::parse(&quorum.url()).unwrap();
+        let engine = (laboratory().open)(url, &Common::new(TTL, 100)).unwrap();
+        let handle = runtime.handle().clone();
+        let who = Identity::of_test("host");
+        let context = engine::Context {
+            clock: Clock::real(),
+            events: EventSink::new(|_| ()),
+            spawner: Spawner::new(move |task| drop(handle.spawn(task))),
+            who: who.clone(),
+        };
+        runtime.block_on(later(engine.open(context))).unwrap();
+        let at_rest = Self { runtime, engine, who };
+        // The scripts are there, and every connection as well.
+        let first = at_rest.claim("a");
+        for _ in 0..2 {
+            let got = at_rest.runtime.block_on(later(at_rest.engine.attempt(&first, Line::Join)));
+            assert!(matches!(got, Attempt::Granted(_)), "{got:?}");
+            at_rest.runtime.block_on(later(at_rest.engine.release(&[first.id], None)));
+        }
+        at_rest
+    }
+
+    fn claim(&self, name: &str) -> Claim {
+        Claim { ttl: TTL, ..Claim::of_test(name, Mode::Exclusive, self.who.clone()) }
+    }
+
+    /// Asks in this thread, which reads whatever comes until it is answered.
+    fn read_until_done<T: Send + 'static>(&self, ask: impl FnOnce(&dyn Engine) -> Answer<T>) -> T {
+        let _entered = self.runtime.enter();
+        let (begun, mut answer) = (Instant::now(), pin!(later(ask(&*self.engine))));
+        loop {
+            let polled = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(value) = polled {
+                return value;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no answer came");
+            let inlet = self.engine.inlet().unwrap();
+            let mut socket = [PollFd::new(inlet.socket().unwrap().as_fd(), PollFlags::POLLIN)];
+            poll(&mut socket, PollTimeout::from(1_000u16)).unwrap();
+            inlet.take(true);
+        }
+    }
+}
+
+fn later<T: Send + 'static>(answer: Answer<T>) -> BoxFuture<T> {
+    match answer {
+        Answer::Now(value) => Box::pin(std::future::ready(value)),
+        Answer::Later(answer) => answer,
+    }
+}
+
+#[test]
+fn a_caller_takes_a_lock_and_gives_it_back_while_the_keepers_thread_does_nothing() {
+    let quorum = Quorum::of(3);
+    let one = AtRest::of(&quorum);
+    for _ in 0..3 {
+        let mine = one.claim("a");
+        let got = one.read_until_done(|engine| engine.attempt(&mine, Line::Join));
+        assert!(matches!(got, Attempt::Granted(_)), "{got:?}");
+        let released = one.read_until_done(|engine| engine.release(&[mine.id], None));
+        assert!(matches!(released.ends[..], [End::Freed]));
+    }
+}
+
+#[test]
+fn a_free_lock_costs_a_member_six_commands_and_its_release_four() {
+    let quorum = Quorum::of(3);
+    let one = AtRest::of(&quorum);
+    quorum.0.iter().for_each(|server| drop(server.command(&["CONFIG", "RESETSTAT"])));
+    let mine = one.claim("a");
+    one.read_until_done(|engine| engine.attempt(&mine, Line::Join));
+    one.read_until_done(|engine| engine.release(&[mine.id], None));
+    for member in &quorum.0 {
+        let mut calls = Vec::new();
+        // One answer may be on its way still.
+        until("it was asked for both", || {
+            let info = member.command(&["INFO", "commandstats"]).concat();
+            let of = |line: &str| {
+                let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                let calls: u32 = rest.split(',').next()?.parse().ok()?;
+                Some((command.to_owned(), calls))
+            };
+            calls = info.lines().filter_map(of).collect();
+            calls.iter().any(|(command, calls)| command == "evalsha" && *calls == 2)
+        });
+        calls.retain(|(command, _)| {
+            // `top` is written once a second.
+            !matches!(&**command, "evalsha" | "hset" | "info" | "ping") && !command.contains('|')
+        });
+        calls.sort_unstable();
+        let due = [
+            ("del", 1),
+            ("exists", 2),
+            ("get", 2),
+            ("hmget", 1),
+            ("publish", 1),
+            ("set", 2),
+            ("time", 1),
+        ];
+        assert_eq!(calls, due.map(|(command, calls)| (command.to_owned(), calls)));
+    }
+}
