@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::describe::Facts;
 use super::super::options::RedisOptions;
+use super::inlets::All;
 use super::lane::{Ears, To};
 use super::node::Node;
 use super::pipe::{Broken, Outcome};
@@ -73,7 +74,7 @@ struct State {
     channels: BTreeMap<String, (u16, Option<Node>)>,
     tracks: Option<Tracking>,
     brought: &'static [Which],
-    inlet: Option<Arc<inlets::All>>,
+    inlet: Option<Arc<All>>,
     /// How much is being left or given back at each node.
     parting: BTreeMap<Node, usize>,
     closed: bool,
@@ -96,7 +97,7 @@ impl Nodes {
             label,
             ears,
             everywhere,
-            state: Mutex::new(State { inlet: inlets::All::new(), ..State::default() }),
+            state: Mutex::new(State { inlet: All::new(), ..State::default() }),
             ended: Notify::new(),
             connected: Arc::default(),
             born: fork_generation(),
