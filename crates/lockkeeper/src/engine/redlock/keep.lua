@@ -6,7 +6,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local stamp = exact(now)
 local held, number = read(KEYS[1]), tonumber(ARGV[3])
-local last, counts, top = known(KEYS[2], KEYS[3], ARGV[5], now)
+local last, counts, top, ahead = known(KEYS[2], KEYS[3], ARGV[5], now)
 if not held then
   local first, longest = first_reader(KEYS[4], now)
   if not first then return {'N', stamp, exact(last)} end
@@ -24,7 +24,7 @@ local function write(kept)
 end
 if number > last then
   write(number)
-  keep(KEYS[2], KEYS[3], number, top, now)
+  keep(KEYS[2], KEYS[3], number, top, ahead, now)
   return {'Y', stamp, exact(number), counts}
 end
 if held.ttl == tonumber(ARGV[2]) and held.first == first then
@@ -33,4 +33,5 @@ else
   write(held.number)
 end
 redis.call('EXPIRE', KEYS[2], 604800)
+remember(KEYS[3], last, ahead, now)
 return {'Y', stamp, exact(held.number == number and number or last + 1), counts}

@@ -37,7 +37,7 @@ local function known(last, member, run, now, max_ttl)
     if top > tick(now) + SKEW then number = math.max(number, top) end
   end
   local counts = told[1] == run and told[4] == LAYOUT
-  return math.max(number, floor), counts and '1' or '0', top
+  return math.max(number, floor), counts and '1' or '0', top, ahead
 end
 -- The number that somebody is given who proposes one. None is above the fastest clock, or a floor
 -- that is as far above it as clocks may be apart: a proposal beyond that comes from a client whose
@@ -47,15 +47,23 @@ local function given(proposed, last, now)
   if number > math.max(last, tick(now)) + 2 * SKEW then return last + 1 end
   return math.max(number, last + 1)
 end
--- Keeps a number (R7), for a week like native Redis. For ever it keeps `top`, which is not below the
--- number of any name, and a second ahead of the clock, so that not each number writes it; and
--- `ahead`, the greatest that was more than a day ahead of the clock.
-local function keep(last, member, number, top, now)
+-- Keeps for ever what a name is not to fall short of once its number is kept no more (see known):
+-- `ahead`, the greatest of all names that was more than a day ahead of the clock.
+local function remember(member, number, ahead, now)
+  if number > ahead and number > tick(now) + 5400000000 then
+    redis.call('HSET', member, 'ahead', exact(number))
+  end
+end
+-- Keeps a number (R7), for a week like native Redis. For ever it keeps `top`, which is not below
+-- the number of any name, and a second ahead of the clock, so that not each number writes it. Where
+-- the clock was set back a number may be far ahead of it, and not above `top`.
+local function keep(last, member, number, top, ahead, now)
   -- What no member could read would stay in the way of every name. Nothing given is above this, and
   -- no client believes it.
   if number > most(now) + 2 * SKEW then return end
   redis.call('SET', last, exact(number), 'EX', 604800)
-  if number <= top then return end
-  redis.call('HSET', member, 'top', exact(math.max(number, tick(now) + 62500)))
-  if number > tick(now) + 5400000000 then redis.call('HSET', member, 'ahead', exact(number)) end
+  if number > top then
+    redis.call('HSET', member, 'top', exact(math.max(number, tick(now) + 62500)))
+  end
+  remember(member, number, ahead, now)
 end

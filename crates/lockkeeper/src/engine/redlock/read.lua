@@ -7,7 +7,7 @@ local now = time[1] * 1000000 + time[2]
 local stamp = exact(now)
 if now > tonumber(ARGV[4]) then return {'T', stamp} end
 local round, since = tonumber(ARGV[2]), stamp
-local last, counts, top = known(KEYS[2], KEYS[3], ARGV[9], now, ARGV[10])
+local last, counts, top, ahead = known(KEYS[2], KEYS[3], ARGV[9], now, ARGV[10])
 local number, alone = given(ARGV[6], last, now), read(KEYS[1])
 if alone then
   if ARGV[8] == '1' then
@@ -29,5 +29,5 @@ end
 local text = table.concat(
   {'1', ARGV[1], ARGV[7], exact(round), exact(number), since, ARGV[3], ARGV[5]}, ' ')
 write_reader(KEYS, ARGV[1], now + ARGV[3] * 1000, text, ARGV[3])
-if number > last then keep(KEYS[2], KEYS[3], number, top, now) end
+if number > last then keep(KEYS[2], KEYS[3], number, top, ahead, now) end
 return {'Y', stamp, exact(number), counts}

@@ -5,7 +5,7 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local stamp, number = exact(now), tonumber(ARGV[3])
-local last, counts, top = known(KEYS[2], KEYS[3], ARGV[5], now)
+local last, counts, top, ahead = known(KEYS[2], KEYS[3], ARGV[5], now)
 local held = reading(KEYS[4], ARGV[1], now)
 if not held then
   local alone = read(KEYS[1])
@@ -18,8 +18,9 @@ local text = table.concat({'1', held.claim, first, exact(held.round), exact(numb
   held.since, ARGV[2], held.who}, ' ')
 write_reader(KEYS, ARGV[1], now + ARGV[2] * 1000, text, ARGV[2])
 if number > last then
-  keep(KEYS[2], KEYS[3], number, top, now)
+  keep(KEYS[2], KEYS[3], number, top, ahead, now)
 else
   redis.call('EXPIRE', KEYS[2], 604800)
+  remember(KEYS[3], last, ahead, now)
 end
 return {'Y', stamp, exact(number), counts}

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use lockkeeper_testkit::redis::server::RedisServer;
 
-use super::support::{Quorum, TTL, claim};
+use super::support::{KEY, Quorum, TTL, claim, in_full};
+use super::tokens::turn;
+use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::tests::support::{granted, until};
-use crate::engine::{Attempt, Renewal};
+use crate::engine::{Attempt, Number, Renewal};
 use crate::words::claim::{Claim, Mode};
 use crate::words::id::ClaimId;
 
@@ -78,6 +80,54 @@ fn contends(quorum: &Quorum, member: usize, name: &str) -> String {
     let text = format!("1 {id} 9000000000000 1 1 1 60000 who");
     quorum.0[member].command(&["SET", &key, &text, "PX", "60000"]);
     key
+}
+
+/// What a member gives for a name to whoever proposes nothing, as of a clock that is far behind.
+fn given(server: &RedisServer, name: &str) -> u64 {
+    let record = format!("lockkeeper:{{redlock:{name}}}");
+    let [last, readers] = ["last", "readers"].map(|key| format!("{record}:{key}"));
+    let [line, signs, turn] = ["line", "signs", "turn"].map(|key| format!("{record}:{key}"));
+    let keys = [&record, &last, KEY, &readers, &line, &signs, &turn].into_iter().collect();
+    let (claim, run) = (ClaimId::fresh().to_string(), server.command(&["HGET", KEY, "run"]));
+    let words = [&*claim, "1", "2000", "9000000000000000", "who", "1", "1", "0", &run[0], "1", "a"];
+    let call = Call { script: Which::QuorumTake, keys, arguments: words.into() };
+    let words = in_full(&call);
+    let said = server.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(said[0], "Y", "{name}: {said:?}");
+    said[2].parse().expect("a number")
+}
+
+#[test]
+fn r7_numbers_of_before_the_clock_was_set_back_are_not_fallen_short_of_once_they_are_forgotten() {
+    let (day, quorum) = (LONG * 24, Quorum::long_up(3));
+    let one = quorum.process();
+    let number = |attempt| match granted(attempt).number {
+        Number::Ours(number) => number,
+        other => panic!("{other:?} is no number of ours"),
+    };
+    // The last of them has the greatest number of all.
+    let names = ["held", "earlier", "last"];
+    let held = Claim { ttl: LONG, ..claim(&one, "held") };
+    let mut before = vec![number(one.attempt_until(&held))];
+    before.extend(names[1..].iter().map(|name| turn(&one, name)));
+    quorum.set_back(day * 2);
+    assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
+    let two = quorum.process();
+    for _ in 0..3 {
+        for (name, before) in names.iter().zip(&mut before).skip(1) {
+            let after = turn(&two, name);
+            assert!(after > *before, "TOKEN BACK: {name}: {after} follows {before}");
+            *before = after;
+        }
+    }
+    quorum.pass(day * 7 + LONG);
+    for (name, before) in names.iter().zip(before) {
+        for (server, last) in quorum.0.iter().zip(quorum.last(name)) {
+            assert_eq!(last, "(nil)", "{name} is kept for a week");
+            let after = given(server, name);
+            assert!(after > before, "TOKEN BACK: {name}: {after} follows {before}");
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,8 @@ use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
+use crate::engine::redis::client::resp::parse;
+use crate::engine::redis::client::script::Call;
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Common, End, Renewal};
 use crate::open::url::EngineUrl;
@@ -241,4 +243,12 @@ impl Proxied {
     pub(super) fn all(&self, way: Way, fault: &Fault) {
         self.proxies.iter().for_each(|proxy| proxy.set(way, *fault));
     }
+}
+
+/// The words of a call, with its script.
+pub(super) fn in_full(call: &Call) -> Vec<String> {
+    let mut bytes = Vec::new();
+    call.in_full().encode(&mut bytes);
+    let (command, _) = parse(&bytes).expect("it is RESP").expect("all of it");
+    command.items().iter().filter_map(|word| word.text().map(str::to_owned)).collect()
 }

@@ -8,8 +8,8 @@ use lockkeeper_testkit::dice::Dice;
 use lockkeeper_testkit::redis::server::{RedisClient, RedisServer};
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
+use super::super::support::in_full;
 use super::rules::{ALL, Flaw, Rules};
-use crate::engine::redis::client::resp::parse;
 use crate::engine::redis::client::script::{Call, Which};
 
 const RECORD: &str = "{a}";
@@ -33,6 +33,7 @@ fn keys(which: Which) -> Vec<String> {
     let keys: &[&str] = match which {
         Which::QuorumTake => &["record", "last", "member", "readers", "line", "signs", "turn"],
         Which::QuorumKeep => &["record", "last", "member", "readers"],
+        Which::QuorumTell => &["member"],
         Which::QuorumGive => &["record", "line", "signs", "turn"],
         _ => &["record", "readers", "line", "signs", "turn"],
     };
@@ -57,11 +58,8 @@ impl Server {
     fn run(&mut self, which: Which, arguments: &[String]) -> Vec<String> {
         let (keys, arguments) = (keys(which), arguments.to_vec());
         let call = Call { script: which, keys: keys.into(), arguments: arguments.into() };
-        let mut bytes = Vec::new();
-        call.in_full().encode(&mut bytes);
-        let (command, _) = parse(&bytes).expect("it is RESP").expect("all of it");
-        let words: Vec<&str> = command.items().iter().filter_map(|word| word.text()).collect();
-        self.ask(&words)
+        let words = in_full(&call);
+        self.ask(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// The words of those that listen.
@@ -70,18 +68,21 @@ impl Server {
         (0..count).map(|_| ear.read().last().cloned().unwrap_or_default()).collect()
     }
 
-    /// What stands in the keys: the record, who stands in line, who gave a sign of life, and whose
-    /// turn it is or was.
-    fn state(&mut self) -> [Vec<String>; 4] {
+    /// What stands in the keys: the record, who stands in line, who gave a sign of life, whose turn
+    /// it is or was, and what it knows of the numbers of all names.
+    fn state(&mut self) -> [Vec<String>; 5] {
         let signs = self.ask(&["ZRANGE", &key("signs"), "0", "-1", "WITHSCORES"]);
         let at = |text: &str| text.parse().expect("a whole number");
         let signs = signs.chunks(2).map(|one| (one[0].clone(), at(&one[1])));
         let turn = self.ask(&["GET", &key("turn")]).concat();
+        let kept = self.ask(&["HMGET", &key("member"), "top", "ahead"]);
+        let number = |text: String| if text == "(nil)" { "0".to_owned() } else { text };
         [
             self.ask(&["GET", RECORD]),
             self.ask(&["ZRANGE", &key("line"), "0", "-1"]),
             signs_of(signs.collect()),
             vec![turn.split(' ').next().unwrap_or_default().to_owned()],
+            kept.into_iter().map(number).collect(),
         ]
     }
 }
@@ -92,7 +93,8 @@ fn signs_of(signs: BTreeMap<String, i64>) -> Vec<String> {
     signs.iter().map(|(claim, at)| format!("{claim} {}", *at > since)).collect()
 }
 
-fn state(rules: &mut Rules, now_us: u64) -> [Vec<String>; 4] {
+fn state(rules: &mut Rules, now_us: u64) -> [Vec<String>; 5] {
+    let kept = rules.kept().to_vec();
     let lock = rules.at(RECORD, now_us);
     let none = || "(nil)".to_owned();
     [
@@ -100,6 +102,7 @@ fn state(rules: &mut Rules, now_us: u64) -> [Vec<String>; 4] {
         lock.line.iter().map(|(_, claim)| claim.clone()).collect(),
         signs_of(lock.signs.clone()),
         vec![lock.turn.as_ref().map_or_else(none, |turn| turn.claim.clone())],
+        kept,
     ]
 }
 
@@ -132,7 +135,6 @@ impl Beside {
         let info = redis.command(&["INFO", "server"]).concat();
         let run = info.lines().find_map(|line| line.trim().strip_prefix("run_id:"));
         let run = run.expect("it says so").to_owned();
-        shim.run_at(Clocks::Wall, -1_000_000).expect("the file is ours");
         Self { shim, redis, run }
     }
 
@@ -151,6 +153,8 @@ impl Beside {
         met: &mut BTreeMap<String, u32>,
     ) -> Result<(), String> {
         let mut dice = Dice::new(seed);
+        self.shim.mend().expect("the file is ours");
+        self.shim.run_at(Clocks::Wall, -1_000_000).expect("the file is ours");
         let mut server = Server { client: self.redis.client(), ear: None };
         server.ask(&["FLUSHALL"]);
         server.ask(&["HSET", &key("member"), "run", &self.run, "layout", "2"]);
@@ -174,6 +178,19 @@ impl Beside {
                 let by = Duration::from_millis(dice.below(9_000));
                 self.shim.step_back(Clocks::Wall, by).expect("the file is ours");
             }
+            if dice.chance(20) {
+                // Now and then for so long that numbers are far ahead of the clock, or forgotten.
+                let days = Duration::from_secs(dice.below(9) * 86_400);
+                match dice.chance(500) {
+                    true => self.shim.step_back(Clocks::Wall, days),
+                    false => self.shim.step(Clocks::Wall, days),
+                }
+                .expect("the file is ours");
+            }
+            if dice.chance(20) {
+                server.ask(&["DEL", &key("last")]);
+                rules.forget(RECORD);
+            }
             // Nothing is to end while a call is on its way.
             let now = server.now_us();
             if rules.at(RECORD, now).ends().any(|at| at.abs_diff(now) < 2_000 * NEAR_MS) {
@@ -184,12 +201,12 @@ impl Beside {
             let holder = rules.at(RECORD, now).record.as_ref().map(|record| record.claim.clone());
             let (which, arguments) = self.roll(&mut dice, now, round, holder);
             let real = server.run(which, &arguments);
-            let now = match which {
-                Which::QuorumTake | Which::QuorumKeep => {
-                    real.get(1).and_then(|time| time.parse().ok()).ok_or_else(|| real.concat())?
-                }
-                _ => server.now_us(),
+            let time = match which {
+                Which::QuorumTake | Which::QuorumKeep => real.get(1).cloned(),
+                Which::QuorumTell => real.first().cloned(),
+                _ => Some(server.now_us().to_string()),
             };
+            let now = time.and_then(|time| time.parse().ok()).ok_or_else(|| real.concat())?;
             let mut told = Vec::new();
             let model = rules.call(which, &keys(which), &arguments, now, &mut |_, text| {
                 told.push(text.to_owned());
@@ -210,7 +227,9 @@ impl Beside {
             if words != told {
                 return Err(format!("the server told {words:?}\n{}", trail.join("\n")));
             }
-            *met.entry(format!("{which:?} {}", real[0])).or_default() += 1;
+            // What is told of itself begins with the time.
+            let said = if which == Which::QuorumTell { "" } else { &real[0] };
+            *met.entry(format!("{which:?} {said}")).or_default() += 1;
         }
         Ok(())
     }
@@ -231,7 +250,8 @@ impl Beside {
         let ttl = [400, 3_000, 20_000][dice.below(3) as usize].to_string();
         let proposed = ((now - 1_767_225_600_000_000) / 16 + dice.below(2)).to_string();
         let channel = CHANNEL.to_owned();
-        match dice.below(20) {
+        match dice.below(21) {
+            20 => (Which::QuorumTell, Vec::new()),
             0..=9 => {
                 let late = dice.chance(50);
                 let not_after = if late { now - 1_000_000 } else { now + 2_000_000 }.to_string();
@@ -277,7 +297,9 @@ fn the_model_of_a_member_answers_every_call_as_a_server_does() {
     }
     println!("answered alike by redis-server and the model: {met:?}");
     let enough = |kind: &str| met.get(kind).is_some_and(|count| *count > 20);
-    for kind in ["Take Y", "Take B", "Take R", "Take T", "Keep Y", "Keep B", "Give D", "Force D"] {
+    for kind in
+        ["Take Y", "Take B", "Take R", "Take T", "Keep Y", "Keep B", "Give D", "Force D", "Tell "]
+    {
         assert!(enough(&format!("Quorum{kind}")), "too weak: {met:?}");
     }
 }

@@ -13,6 +13,10 @@ const TURN_US: u64 = 250_000;
 const TURN_KEPT_MS: u64 = 15_000;
 /// How far the members' clocks may be apart, as a number.
 const SKEW: f64 = 625_000.0;
+/// A day, as a number.
+const DAY: f64 = 5_400_000_000.0;
+/// For how long the number of a name is kept.
+const LAST_KEPT_MS: u64 = 604_800_000;
 /// What stands in a record that is a hold's, in place of when it was asked for.
 const HELD: &str = "0";
 /// What stands among signs of life with the time since when others count.
@@ -31,15 +35,18 @@ pub(super) enum Flaw {
     CompletesOver,
     /// It carries out what comes too late.
     NeverLate,
+    /// A number far ahead of the clock is kept for ever only where it is above those of all names.
+    ForgetsAhead,
 }
 
 impl Flaw {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::IgnoresLine,
         Self::HoldsInLine,
         Self::KeepsDead,
         Self::CompletesOver,
         Self::NeverLate,
+        Self::ForgetsAhead,
     ];
 }
 
@@ -71,6 +78,7 @@ impl Record {
 pub(super) struct Lock {
     pub(super) record: Option<Record>,
     last: Option<f64>,
+    last_until: u64,
     /// In order: when each was first asked for, and its claim.
     pub(super) line: Vec<(f64, String)>,
     line_until: u64,
@@ -103,6 +111,11 @@ fn exact(number: f64) -> String {
     format!("{number:.0}")
 }
 
+/// As it stands in a key.
+fn whole(number: f64) -> f64 {
+    number.round_ties_even()
+}
+
 fn number(text: &str) -> f64 {
     text.parse().unwrap_or_default()
 }
@@ -121,7 +134,7 @@ impl Lock {
         let record = self.record.iter().map(|record| record.until * 1000);
         let turn = self.turn.iter().flat_map(|turn| [turn.ends_us, turn.until * 1000]);
         let signs = self.signs.values().map(|at| at.unsigned_abs() + PLACE_US);
-        let lines = [self.line_until, self.signs_until].map(|at| at * 1000);
+        let lines = [self.line_until, self.signs_until, self.last_until].map(|at| at * 1000);
         record.chain(turn).chain(signs).chain(lines)
     }
 
@@ -129,6 +142,7 @@ impl Lock {
     fn age(&mut self, now_ms: u64) {
         self.record.take_if(|record| now_ms > record.until);
         self.turn.take_if(|turn| now_ms > turn.until);
+        self.last.take_if(|_| now_ms > self.last_until);
         if now_ms > self.line_until {
             self.line.clear();
         }
@@ -341,7 +355,7 @@ impl Rules {
     fn known(&mut self, key: &str, run: &str, now_us: u64) -> (f64, &'static str) {
         let (top, ahead) = (self.top, self.ahead);
         let unknown = || {
-            let behind = ahead.max(tick(now_us) - 32_400_000_000.0);
+            let behind = ahead.max(tick(now_us) - 6.0 * DAY);
             if top > tick(now_us) + SKEW { behind.max(top) } else { behind }
         };
         let last = self.lock(key).last.unwrap_or_else(unknown);
@@ -349,13 +363,34 @@ impl Rules {
     }
 
     fn keep_number(&mut self, key: &str, number: f64, now_us: u64) {
-        self.lock(key).last = Some(number);
-        if number > self.top {
-            self.top = number;
-            if number > tick(now_us) + 5_400_000_000.0 {
-                self.ahead = number;
-            }
+        let lock = self.lock(key);
+        lock.last = Some(whole(number));
+        lock.last_until = now_us / 1000 + LAST_KEPT_MS;
+        let is_top = number > self.top;
+        if is_top {
+            self.top = whole(number.max(tick(now_us) + 62_500.0));
         }
+        if is_top || self.flaw != Some(Flaw::ForgetsAhead) {
+            self.remember(number, now_us);
+        }
+    }
+
+    /// Keeps what the number of a name is not known from once it is kept no more.
+    fn remember(&mut self, number: f64, now_us: u64) {
+        if number > self.ahead && number > tick(now_us) + DAY {
+            self.ahead = whole(number);
+        }
+    }
+
+    /// What it knows of all names: a number that is not below any, and the greatest that was more
+    /// than a day ahead.
+    pub(super) fn kept(&self) -> [String; 2] {
+        [self.top, self.ahead].map(exact)
+    }
+
+    /// The number of this name is kept no more.
+    pub(super) fn forget(&mut self, key: &str) {
+        self.lock(key).last = None;
     }
 
     fn take(
@@ -437,7 +472,7 @@ impl Rules {
             claim: claim.clone(),
             first: first.clone(),
             round,
-            number: given,
+            number: whole(given),
             since,
             ttl,
             who: who.clone(),
@@ -471,6 +506,10 @@ impl Rules {
             return words(&["Y", &stamp, &exact(proposed), counts]);
         }
         let kept = if held.number == proposed { proposed } else { last + 1.0 };
+        if let Some(lock) = self.locks.get_mut(key).filter(|lock| lock.last.is_some()) {
+            lock.last_until = now_ms + LAST_KEPT_MS;
+        }
+        self.remember(last, now_us);
         words(&["Y", &stamp, &exact(kept), counts])
     }
 
