@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
@@ -20,8 +20,24 @@ pub(in crate::engine) struct All {
     watched: AtomicBool,
     /// As of how many connections that were made the inlets are known.
     known: AtomicU64,
-    /// Not kept alive by this: their connections end when nobody else has them.
-    inlets: Mutex<Vec<(Node, Weak<dyn Inlet>)>>,
+    inlets: Mutex<Inlets>,
+}
+
+#[derive(Default)]
+struct Inlets {
+    known: Vec<Known>,
+    /// How many were known.
+    drawn: u64,
+}
+
+/// A connection that is watched.
+struct Known {
+    node: Node,
+    /// What its events say. One that was replaced has another: a child of this process may keep its
+    /// socket open, and in the epoll, for as long as it lives.
+    number: u64,
+    /// Not kept alive by this: its connection ends when nobody else has it.
+    inlet: Weak<dyn Inlet>,
 }
 
 impl All {
@@ -41,30 +57,34 @@ impl All {
     /// These are the connections now, of so many that were made.
     pub(in crate::engine) fn follow(&self, connected: u64, now: &[(Node, Arc<dyn Inlet>)]) {
         self.known.store(connected, Ordering::Release);
-        let mut inlets = self.inlets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inlets = self.lock();
         // What has ended took its descriptor along.
-        inlets.retain(|(_, inlet)| inlet.strong_count() > 0);
-        let is = |known: &(Node, Weak<dyn Inlet>), new: &(Node, Arc<dyn Inlet>)| {
-            known.0 == new.0 && known.1.as_ptr().addr() == Arc::as_ptr(&new.1).addr()
+        inlets.known.retain(|known| known.inlet.strong_count() > 0);
+        let is = |known: &Known, (node, inlet): &(Node, Arc<dyn Inlet>)| {
+            known.node == *node && known.inlet.as_ptr().addr() == Arc::as_ptr(inlet).addr()
         };
         for new in now {
             let Some(socket) = new.1.socket() else { continue };
-            if inlets.iter().any(|known| is(known, new)) {
+            if inlets.known.iter().any(|known| is(known, new)) {
                 continue;
             }
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, new.0.0.into());
+            inlets.drawn += 1;
+            let number = inlets.drawn;
             // What is not watched is read by the keeper's thread.
-            _ = self.epoll.add(socket, event);
-            inlets.retain(|(node, _)| *node != new.0);
-            inlets.push((new.0, Arc::downgrade(&new.1)));
+            _ = self.epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, number));
+            inlets.known.retain(|known| known.node != new.0);
+            inlets.known.push(Known { node: new.0, number, inlet: Arc::downgrade(&new.1) });
         }
     }
 }
 
 impl All {
+    fn lock(&self) -> MutexGuard<'_, Inlets> {
+        self.inlets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn all(&self) -> Vec<Arc<dyn Inlet>> {
-        let inlets = self.inlets.lock().unwrap_or_else(PoisonError::into_inner);
-        inlets.iter().filter_map(|(_, inlet)| inlet.upgrade()).collect()
+        self.lock().known.iter().filter_map(|known| known.inlet.upgrade()).collect()
     }
 }
 
@@ -94,18 +114,25 @@ impl Inlet for All {
             Ok(count) => ready.get(..count).unwrap_or_default(),
             Err(_) => return Took::Nothing,
         };
+        if ready.is_empty() {
+            return Took::Nothing;
+        }
         let inlets: Vec<Arc<dyn Inlet>> = {
-            let inlets = self.inlets.lock().unwrap_or_else(PoisonError::into_inner);
+            let inlets = self.lock();
             let of = |event: &EpollEvent| {
-                let mut found = inlets.iter().filter(|(node, _)| u64::from(node.0) == event.data());
-                found.next().and_then(|(_, inlet)| inlet.upgrade())
+                let mut found = inlets.known.iter().filter(|known| known.number == event.data());
+                found.next().and_then(|known| known.inlet.upgrade())
             };
             ready.iter().filter_map(of).collect()
         };
-        let mut took = Took::Nothing;
+        // What is ready and can be read by nobody stays so: whoever slept until it is ready would
+        // not sleep at all. The keeper's thread reads for it, and makes the connection anew.
+        let mut took = Took::Over;
         for inlet in inlets {
-            if inlet.take(patient) == Took::Something {
-                took = Took::Something;
+            match (inlet.take(patient), took) {
+                (Took::Something, _) => took = Took::Something,
+                (Took::Nothing, Took::Over) => took = Took::Nothing,
+                _ => {}
             }
         }
         took
@@ -121,13 +148,20 @@ mod tests {
         socket: Arc<OwnedFd>,
         gathers: AtomicBool,
         written: AtomicU64,
+        took: Took,
     }
 
     impl Gathers {
         fn new(gathers: bool) -> Arc<Self> {
+            let gathers = AtomicBool::new(gathers);
+            Arc::new(Self { gathers, ..Self::says(Took::Nothing) })
+        }
+
+        /// At whose socket something is always ready: the other end is closed.
+        fn says(took: Took) -> Self {
             let (socket, _) = nix::unistd::pipe().unwrap();
-            let (socket, gathers) = (Arc::new(socket), AtomicBool::new(gathers));
-            Arc::new(Self { socket, gathers, written: AtomicU64::new(0) })
+            let (socket, gathers) = (Arc::new(socket), AtomicBool::new(false));
+            Self { socket, gathers, written: AtomicU64::new(0), took }
         }
     }
 
@@ -148,7 +182,7 @@ mod tests {
         }
 
         fn take(&self, _: bool) -> Took {
-            Took::Nothing
+            self.took
         }
     }
 
@@ -167,5 +201,41 @@ mod tests {
         assert_eq!(written(), [1, 0, 1]);
         drop(second);
         assert_eq!(written(), [1, 1, 1]);
+    }
+
+    fn follows(all: &All, connected: u64, inlets: &[&Arc<Gathers>]) {
+        let of =
+            |(node, inlet): (u16, &&Arc<Gathers>)| (Node(node), (*inlet).clone() as Arc<dyn Inlet>);
+        all.follow(connected, &(0..).zip(inlets).map(of).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_caller_does_not_sleep_at_what_is_ready_and_can_be_read_by_nobody() {
+        let all = All::new().unwrap();
+        assert_eq!(all.take(true), Took::Nothing, "nothing is ready");
+        let [over, empty, full] =
+            [Took::Over, Took::Nothing, Took::Something].map(|took| Arc::new(Gathers::says(took)));
+        follows(&all, 1, &[&over]);
+        assert_eq!(all.take(true), Took::Over, "the keeper's thread has not closed it yet");
+        follows(&all, 2, &[&over, &empty]);
+        assert_eq!(all.take(true), Took::Nothing, "somebody else was first");
+        follows(&all, 3, &[&over, &full, &empty]);
+        assert_eq!(all.take(true), Took::Something);
+    }
+
+    #[test]
+    fn a_socket_that_a_child_keeps_open_is_taken_for_no_later_connection() {
+        let all = All::new().unwrap();
+        let before = Arc::new(Gathers::says(Took::Nothing));
+        let _childs = before.socket.try_clone().unwrap();
+        follows(&all, 1, &[&before]);
+        assert_eq!(all.take(true), Took::Nothing);
+        drop(before);
+        assert_eq!(all.take(true), Took::Over, "it is in the epoll still");
+        // Its other end is open, and nothing comes.
+        let (socket, _open) = nix::unistd::pipe().unwrap();
+        let anew = Gathers { socket: Arc::new(socket), ..Gathers::says(Took::Nothing) };
+        follows(&all, 2, &[&Arc::new(anew)]);
+        assert_eq!(all.take(true), Took::Over, "what is ready is not its own");
     }
 }
