@@ -16,11 +16,13 @@ use crate::words::error::{Error, ErrorKind, Result};
 /// How long the reasons are waited for why members were not connected in time.
 const REASON: Duration = Duration::from_millis(50);
 
-/// What runs the timer; without it, perhaps because its runtime has ended, nobody waits any more.
+/// What runs the timer. Without it, perhaps because its runtime has ended, nobody waits any more,
+/// and whoever would wait again and again leaves it at that.
 struct Times(Arc<Quorum>);
 
 impl Drop for Times {
     fn drop(&mut self) {
+        self.0.closing();
         self.0.timer.close();
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -68,17 +69,19 @@ impl Timer {
         }
     }
 
-    /// Ends what is over by then, or all.
+    /// Ends what is over by then, or all. A waker that panics takes no other along.
     fn end(&self, by: Option<Instant>) {
-        let mut over = Vec::new();
-        let mut waits = self.lock();
-        while let Some(first) = waits.open.first_entry()
-            && by.is_none_or(|by| first.key().0 <= by)
-        {
-            over.push(first.remove());
+        while let Some(waker) = self.first_over(by) {
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                tracing::error!("whoever waits for a quorum panicked as it was woken");
+            }
         }
-        drop(waits);
-        over.into_iter().for_each(Waker::wake);
+    }
+
+    fn first_over(&self, by: Option<Instant>) -> Option<Waker> {
+        let mut waits = self.lock();
+        let first = waits.open.first_entry()?;
+        by.is_none_or(|by| first.key().0 <= by).then(|| first.remove())
     }
 
     /// Ends all that is waited for, and all that will be.
@@ -93,25 +96,24 @@ impl Future for Until<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.at <= Instant::now() {
+            return Poll::Ready(());
+        }
+        // Made and dropped without the lock: that may be anybody's code.
+        let waker = cx.waker().clone();
         let mut waits = self.timer.lock();
         if waits.closed {
             return Poll::Ready(());
         }
         if let Some(number) = self.number {
-            return match waits.open.get_mut(&(self.at, number)) {
-                Some(waker) => {
-                    waker.clone_from(cx.waker());
-                    Poll::Pending
-                }
-                None => Poll::Ready(()),
-            };
-        }
-        if self.at <= Instant::now() {
-            return Poll::Ready(());
+            let known = waits.open.get_mut(&(self.at, number));
+            let before = known.map(|known| std::mem::replace(known, waker));
+            drop(waits);
+            return if before.is_some() { Poll::Pending } else { Poll::Ready(()) };
         }
         waits.drawn += 1;
         let number = waits.drawn;
-        waits.open.insert((self.at, number), cx.waker().clone());
+        waits.open.insert((self.at, number), waker);
         let sooner = waits.set.is_none_or(|set| self.at < set);
         if sooner {
             waits.set = Some(self.at);
@@ -128,13 +130,18 @@ impl Future for Until<'_> {
 impl Drop for Until<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.timer.lock().open.remove(&(self.at, number));
+            let waker = self.timer.lock().open.remove(&(self.at, number));
+            // Outside of the lock.
+            drop(waker);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
     use std::time::Duration;
 
     use super::*;
@@ -196,5 +203,42 @@ mod tests {
             until.await;
             timer.until(far).await;
         });
+    }
+
+    #[test]
+    fn whoever_is_polled_late_is_over_without_the_timer() {
+        let timer = Timer::default();
+        let mut until = pin!(timer.until(Instant::now() + SHORT));
+        let mut poll = || until.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending());
+        std::thread::sleep(SHORT);
+        assert!(poll().is_ready());
+    }
+
+    #[test]
+    fn one_that_panics_as_it_is_woken_takes_no_other_along() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("as it is meant to");
+            }
+        }
+        #[derive(Default)]
+        struct Woken(AtomicBool);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let (timer, woken) = (Timer::default(), Arc::new(Woken::default()));
+        let far = Instant::now() + Duration::from_secs(3600);
+        let (mut first, mut second) = (pin!(timer.until(far)), pin!(timer.until(far)));
+        let polls = [
+            first.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Panics)))),
+            second.as_mut().poll(&mut Context::from_waker(&Waker::from(woken.clone()))),
+        ];
+        assert!(polls.iter().all(Poll::is_pending));
+        timer.close();
+        assert!(woken.0.load(Ordering::Relaxed));
     }
 }
