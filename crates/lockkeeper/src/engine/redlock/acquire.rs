@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -59,7 +60,7 @@ pub(super) struct Entry {
     /// clock.
     pub(super) doubts: BTreeMap<usize, Ticks>,
     /// How many requests are not answered.
-    pub(super) in_flight: usize,
+    pub(super) in_flight: Arc<AtomicUsize>,
     /// Who waits for what was given back, as the members told.
     pub(super) waited_for: u64,
 }
@@ -191,7 +192,7 @@ impl Quorum {
             stranger: false,
             errors: BTreeMap::new(),
             doubts: BTreeMap::new(),
-            in_flight: 0,
+            in_flight: Arc::default(),
             waited_for: 0,
         }
     }
@@ -246,7 +247,6 @@ impl Quorum {
                 // Sent with the state locked: what is sent for a claim arrives in this order.
                 Action::Send { member, verb, round, number } => {
                     stepped.flights.extend(self.send(entry, member, verb, (round, number)));
-                    entry.in_flight += 1;
                 }
                 Action::Due { at, round } => stepped.due = Some((at, round)),
                 Action::Done(outcome) => stepped.outcome = Some(outcome),

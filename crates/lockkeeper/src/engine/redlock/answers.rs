@@ -34,7 +34,6 @@ impl Quorum {
                 state.silent.remove(&member);
             }
             if let Some(entry) = state.claims.get_mut(&id) {
-                entry.in_flight = entry.in_flight.saturating_sub(1);
                 let lacks =
                     verb != Verb::Take && matches!(heard.said, Said::Nothing | Said::Other(_));
                 let why = heard.error.or_else(|| self.has_none(member).filter(|_| lacks));

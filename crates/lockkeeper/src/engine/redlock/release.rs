@@ -1,6 +1,7 @@
 //! Keeping a hold, giving it back, and what stays behind on members that did not answer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -274,7 +275,7 @@ impl Quorum {
         let Some(entry) = state.claims.get_mut(&id).filter(|entry| entry.over) else { return };
         if entry.is_clean() {
             state.claims.remove(&id);
-        } else if (entry.in_flight == 0 || !entry.doubts.is_empty())
+        } else if (entry.in_flight.load(Ordering::Acquire) == 0 || !entry.doubts.is_empty())
             && !std::mem::replace(&mut entry.lingers, true)
         {
             drop(state);
@@ -318,6 +319,7 @@ impl Quorum {
 
     /// Whether an answer about it is on its way.
     fn is_asked(&self, id: ClaimId) -> bool {
-        self.state().claims.get(&id).is_some_and(|entry| entry.in_flight > 0)
+        let is_asked = |entry: &Entry| entry.in_flight.load(Ordering::Acquire) > 0;
+        self.state().claims.get(&id).is_some_and(is_asked)
     }
 }

@@ -1,6 +1,7 @@
 //! What a member is asked about a claim, as the call of a script.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Quorum;
 use super::acquire::Entry;
@@ -12,6 +13,7 @@ use crate::engine::words::millis;
 use crate::engine::{BoxFuture, Line};
 use crate::words::claim::Mode;
 use crate::words::clock::Ticks;
+use crate::words::id::ClaimId;
 use crate::words::name::Name;
 
 /// A request on its way to a member.
@@ -25,6 +27,32 @@ pub(super) struct Sent {
     pub(super) round: u64,
     /// Until when the member carries it out, on the steady clock.
     pub(super) in_time_until: Ticks,
+}
+
+/// Counts a request until it is answered, or until nobody waits for the answer any more: then it is
+/// looked after what it may have left behind.
+struct UnderWay {
+    quorum: Arc<Quorum>,
+    id: ClaimId,
+    in_flight: Arc<AtomicUsize>,
+    heard: bool,
+}
+
+impl UnderWay {
+    fn new(quorum: &Arc<Quorum>, entry: &Entry) -> Self {
+        let in_flight = entry.in_flight.clone();
+        in_flight.fetch_add(1, Ordering::AcqRel);
+        Self { quorum: quorum.clone(), id: entry.claim.id, in_flight, heard: false }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+        if !self.heard {
+            self.quorum.tidy(self.id);
+        }
+    }
 }
 
 impl Quorum {
@@ -119,15 +147,18 @@ impl Quorum {
         };
         let (quorum, id) = (self.clone(), entry.claim.id);
         let parting = gives.then(|| self.parting.begin());
+        let under_way = UnderWay::new(self, entry);
         let flight = async move {
-            let _parting = parting;
+            let (_parting, mut under_way) = (parting, under_way);
             let wanted = || {
                 let state = quorum.state();
                 let leaving = state.claims.get(&id).is_none_or(|entry| entry.leaving);
                 gives || !leaving
             };
             let Some(member) = quorum.members.get(at) else { return Heard::nothing() };
-            member.follow(started, &call, quorum.options.wait, wanted).await
+            let heard = member.follow(started, &call, quorum.options.wait, wanted).await;
+            under_way.heard = true;
+            heard
         };
         Some((Sent { member: at, verb, round, in_time_until }, Box::pin(flight)))
     }

@@ -4,13 +4,15 @@
 use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::laboratory;
+use super::super::Redlock;
+use super::super::options::RedlockOptions;
 use super::support::{Quorum, TTL};
 use crate::engine::redis::tests::support::{PATIENCE, until};
 use crate::engine::{
@@ -23,33 +25,53 @@ use crate::words::clock::Clock;
 /// An engine whose runtime runs only while it is told to.
 struct AtRest {
     runtime: Runtime,
-    engine: Box<dyn Engine>,
+    engine: Redlock,
     who: Arc<Identity>,
+    /// What is begun is dropped, as where its runtime ends.
+    drops: Arc<AtomicBool>,
 }
 
 impl AtRest {
     fn of(quorum: &Quorum) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let url = &mut EngineUrl::parse(&quorum.url()).unwrap();
-        let engine = (laboratory().open)(url, &Common::new(TTL, 100)).unwrap();
-        let handle = runtime.handle().clone();
-        let who = Identity::of_test("host");
-        let context = engine::Context {
-            clock: Clock::real(),
-            events: EventSink::new(|_| ()),
-            spawner: Spawner::new(move |task| drop(handle.spawn(task))),
-            who: who.clone(),
-        };
+        let options = RedlockOptions::take(url, &Common::new(TTL, 100), Some(TTL)).unwrap();
+        let (engine, drops) = (Redlock::new(options), Arc::new(AtomicBool::new(false)));
+        let (first, second, dropping) =
+            (runtime.handle().clone(), runtime.handle().clone(), drops.clone());
+        let spawner = Spawner::new(move |task| drop(first.spawn(task))).beginning(move |task| {
+            if !dropping.load(Ordering::Relaxed) {
+                drop(second.spawn(task));
+            }
+        });
+        let (clock, who) = (Clock::real(), Identity::of_test("host"));
+        let events = EventSink::new(|_| ());
+        let context = engine::Context { clock, events, spawner, who: who.clone() };
         runtime.block_on(later(engine.open(context))).unwrap();
-        let at_rest = Self { runtime, engine, who };
+        let at_rest = Self { runtime, engine, who, drops };
         // The scripts are there, and every connection as well.
-        let first = at_rest.claim("a");
         for _ in 0..2 {
-            let got = at_rest.runtime.block_on(later(at_rest.engine.attempt(&first, Line::Join)));
-            assert!(matches!(got, Attempt::Granted(_)), "{got:?}");
-            at_rest.runtime.block_on(later(at_rest.engine.release(&[first.id], None)));
+            at_rest.turn();
+            at_rest.until_forgotten();
         }
         at_rest
+    }
+
+    /// Takes a lock and gives it back while the runtime runs.
+    fn turn(&self) {
+        let mine = self.claim("a");
+        let got = self.runtime.block_on(later(self.engine.attempt(&mine, Line::Join)));
+        assert!(matches!(got, Attempt::Granted(_)), "{got:?}");
+        let released = self.runtime.block_on(later(self.engine.release(&[mine.id], None)));
+        assert!(matches!(released.ends[..], [End::Freed]));
+    }
+
+    fn until_forgotten(&self) {
+        let quorum = self.engine.opened().unwrap();
+        until("what is over is forgotten", || {
+            self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
+            quorum.state().claims.is_empty()
+        });
     }
 
     fn claim(&self, name: &str) -> Claim {
@@ -59,7 +81,7 @@ impl AtRest {
     /// Asks in this thread, which reads whatever comes until it is answered.
     fn read_until_done<T: Send + 'static>(&self, ask: impl FnOnce(&dyn Engine) -> Answer<T>) -> T {
         let _entered = self.runtime.enter();
-        let (begun, mut answer) = (Instant::now(), pin!(later(ask(&*self.engine))));
+        let (begun, mut answer) = (Instant::now(), pin!(later(ask(&self.engine))));
         loop {
             let polled = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(value) = polled {
@@ -92,6 +114,17 @@ fn a_caller_takes_a_lock_and_gives_it_back_while_the_keepers_thread_does_nothing
         let released = one.read_until_done(|engine| engine.release(&[mine.id], None));
         assert!(matches!(released.ends[..], [End::Freed]));
     }
+}
+
+#[test]
+fn what_is_over_is_forgotten_though_nobody_hears_the_last_answers() {
+    let quorum = Quorum::of(3);
+    let one = AtRest::of(&quorum);
+    quorum.0[2].stop();
+    one.drops.store(true, Ordering::Relaxed);
+    one.turn();
+    quorum.0[2].go_on();
+    one.until_forgotten();
 }
 
 #[test]
