@@ -1,6 +1,7 @@
 //! The keeper on an engine that does what a test tells it.
 
 mod asks;
+mod begun;
 mod doubt;
 mod logged;
 mod outages;
@@ -40,6 +41,8 @@ struct Stub {
     /// They have no claim lease: no grant is pushed.
     never_pushes: bool,
     fenced: bool,
+    /// The first look at an answer may be taken in the caller.
+    early: bool,
     attempted: Mutex<Vec<ClaimId>>,
     /// Grants have a lease of their own of this length.
     lease: Option<Duration>,
@@ -111,7 +114,7 @@ impl Engine for Shared {
             let claim_lease = (!self.0.never_pushes).then_some(Duration::from_secs(2));
             description.expiry = Expiry::PerHold { claim_lease };
         }
-        description.fenced = self.0.fenced;
+        (description.fenced, description.early) = (self.0.fenced, self.0.early);
         if of(&self.0.together).is_some() {
             description.can = description.can.with(&[Ability::Together]);
         }

@@ -118,19 +118,26 @@ impl Wake for Parked {
 }
 
 impl Keeper {
-    /// Takes the first look at a task here, and goes on with it where what it waits for is read.
-    /// What it does at once may be done with the lock of an entry held.
-    pub(crate) fn begin(self: &Arc<Self>, mut task: BoxFuture<()>) {
+    /// Takes the first look at something here, where the engine allows it; what is polled once more
+    /// is parked. `None`: nobody has looked yet.
+    fn first_look<T>(self: &Arc<Self>, at: &mut BoxFuture<T>) -> Option<(Arc<Parked>, Poll<T>)> {
         if !self.facts.early {
-            return self.run(task);
+            return None;
         }
         let parked =
             Arc::new(Parked { keeper: Arc::downgrade(self), state: Mutex::new(State::Polling) });
         let waker = Waker::from(parked.clone());
-        let mut first = || task.as_mut().poll(&mut Context::from_waker(&waker));
-        match self.driver.within(self, &mut first) {
-            Some(Poll::Ready(())) => {}
-            Some(Poll::Pending) => parked.park(self, task),
+        let mut look = || at.as_mut().poll(&mut Context::from_waker(&waker));
+        let polled = self.driver.within(self, &mut look)?;
+        Some((parked, polled))
+    }
+
+    /// Takes the first look at a task here, and goes on with it where what it waits for is read.
+    /// What it does at once may be done with the lock of an entry held.
+    pub(crate) fn begin(self: &Arc<Self>, mut task: BoxFuture<()>) {
+        match self.first_look(&mut task) {
+            Some((_, Poll::Ready(()))) => {}
+            Some((parked, Poll::Pending)) => parked.park(self, task),
             None => self.run(task),
         }
     }
@@ -148,21 +155,13 @@ impl Keeper {
         T: Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        if !self.facts.early {
-            return self.run(async move { then(answer.await).await });
+        match self.first_look(&mut answer) {
+            // Never here: the caller holds the lock of an entry that `then` takes.
+            Some((_, Poll::Ready(value))) => self.run(then(value)),
+            Some((parked, Poll::Pending)) => {
+                parked.park(self, Box::pin(async move { then(answer.await).await }));
+            }
+            None => self.run(async move { then(answer.await).await }),
         }
-        let parked =
-            Arc::new(Parked { keeper: Arc::downgrade(self), state: Mutex::new(State::Polling) });
-        let waker = Waker::from(parked.clone());
-        let mut first = || answer.as_mut().poll(&mut Context::from_waker(&waker));
-        let Some(polled) = self.driver.within(self, &mut first) else {
-            return self.run(async move { then(answer.await).await });
-        };
-        // Never here: the caller holds the lock of an entry that `then` takes.
-        let task: BoxFuture<()> = match polled {
-            Poll::Ready(value) => return self.run(then(value)),
-            Poll::Pending => Box::pin(async move { then(answer.await).await }),
-        };
-        parked.park(self, task);
     }
 }

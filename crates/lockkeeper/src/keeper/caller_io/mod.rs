@@ -1,6 +1,6 @@
 //! Caller-driven I/O: whoever waits for an answer reads it, in its own thread.
 
-mod follow;
+pub(super) mod follow;
 mod lend;
 pub(crate) mod park;
 
