@@ -4,8 +4,9 @@
 //! knows it, if they remember all they kept. Only where no such majority answers, because too many
 //! have started at about the same time, do the clocks decide: no number is above the fastest
 //! clock, and no clock is further from it than `clock_skew`. Numbers may be above the clocks by as
-//! much, where they began at such a floor; the clocks have passed those when a member has waited
-//! once more, which is for twice the longest `clock_skew` at least.
+//! much, where they began at such a floor, or by a second, where they began at what another told
+//! (`top`); the clocks have passed those when a member has waited once more, which is for twice the
+//! longest `clock_skew` at least.
 //!
 //! The members are asked once the wait of whoever is admitted is over: before that, somebody may
 //! still count a yes that it gave before it forgot.
@@ -15,7 +16,7 @@
 pub(super) struct Told {
     /// Its clock, as a number.
     pub(super) tick: u64,
-    /// The greatest number that it kept or was to begin above.
+    /// Not below any number that it kept or was to begin above.
     pub(super) top: u64,
     /// It was admitted since it started.
     pub(super) admitted: bool,

@@ -1,6 +1,7 @@
--- What a member tells of itself: its time, its run, whether it was admitted in it, the greatest
--- number that it kept or was to begin above, the longest lease of those that asked for one, and, if
--- it was not admitted, when that was noticed first. It may have lost its data just before that.
+-- What a member tells of itself: its time, its run, whether it was admitted in it, a number that is
+-- not below any that it kept or was to begin above, the longest lease of those that asked for one,
+-- and, if it was not admitted, when that was noticed first. It may have lost its data just before
+-- that.
 -- KEYS: member
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
