@@ -45,7 +45,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: MODELS,
-        minutes: 15.0,
+        minutes: 20.0,
         what: "the machines searched exhaustively, the keeper's threads in many orders, and 10 000 \
                seeds of simulation",
         vital: false,
