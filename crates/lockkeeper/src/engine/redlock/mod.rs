@@ -377,6 +377,7 @@ impl Quorum {
         let mut told = Vec::new();
         let begun = Instant::now();
         let soon = self.patience(self.options.ttl);
+        let longest = begun + self.options.request_timeout.max(soon);
         let mut until = begun + soon;
         let mut over = self.timer.until(until);
         while !asked.is_empty() {
@@ -395,9 +396,9 @@ impl Quorum {
                     told.push((at, value));
                 }
                 Some((at, Err(error))) => errors.push((at, error)),
-                None if enough || until > begun + soon => break,
+                None if enough || until == longest => break,
                 None => {
-                    until = begun + self.options.request_timeout.max(soon);
+                    until = longest;
                     over = self.timer.until(until);
                 }
             }

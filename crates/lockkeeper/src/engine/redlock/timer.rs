@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(60);
+    const SHORT: Duration = Duration::from_millis(300);
 
     fn run<T>(timer: &Timer, test: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -70,8 +70,11 @@ impl All {
             }
             inlets.drawn += 1;
             let number = inlets.drawn;
-            // What is not watched is read by the keeper's thread.
-            _ = self.epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, number));
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, number);
+            // It may have been known before. What is not watched is read by the keeper's thread.
+            if self.epoll.add(socket, event).is_err() {
+                _ = self.epoll.modify(socket, &mut event.clone());
+            }
             inlets.known.retain(|known| known.node != new.0);
             inlets.known.push(Known { node: new.0, number, inlet: Arc::downgrade(&new.1) });
         }
@@ -235,7 +238,8 @@ mod tests {
         // Its other end is open, and nothing comes.
         let (socket, _open) = nix::unistd::pipe().unwrap();
         let anew = Gathers { socket: Arc::new(socket), ..Gathers::says(Took::Nothing) };
-        follows(&all, 2, &[&Arc::new(anew)]);
+        let anew = Arc::new(anew);
+        follows(&all, 2, &[&anew]);
         assert_eq!(all.take(true), Took::Over, "what is ready is not its own");
     }
 }

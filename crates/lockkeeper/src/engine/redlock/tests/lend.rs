@@ -8,19 +8,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use lockkeeper_testkit::redis::server::RedisServer;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::Redlock;
 use super::super::options::RedlockOptions;
-use super::support::{Quorum, TTL};
+use super::support::{Quorum, SHORT};
 use crate::engine::redis::tests::support::{PATIENCE, until};
 use crate::engine::{
-    self, Answer, Attempt, BoxFuture, Common, End, Engine, EventSink, Line, Spawner,
+    self, Answer, Attempt, BoxFuture, Common, End, Engine, EventSink, Line, Query, Spawner,
 };
 use crate::open::url::EngineUrl;
 use crate::words::claim::{Claim, Identity, Mode};
 use crate::words::clock::Clock;
+use crate::words::name::{Kind, Name};
 
 /// An engine whose runtime runs only while it is told to.
 struct AtRest {
@@ -33,9 +35,13 @@ struct AtRest {
 
 impl AtRest {
     fn of(quorum: &Quorum) -> Self {
+        Self::at(&quorum.url().replace("600ms", "5s"))
+    }
+
+    fn at(url: &str) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let url = &mut EngineUrl::parse(&quorum.url()).unwrap();
-        let options = RedlockOptions::take(url, &Common::new(TTL, 100), Some(TTL)).unwrap();
+        let url = &mut EngineUrl::parse(url).unwrap();
+        let options = RedlockOptions::take(url, &Common::new(SHORT, 100), Some(SHORT)).unwrap();
         let (engine, drops) = (Redlock::new(options), Arc::new(AtomicBool::new(false)));
         let (first, second, dropping) =
             (runtime.handle().clone(), runtime.handle().clone(), drops.clone());
@@ -75,7 +81,7 @@ impl AtRest {
     }
 
     fn claim(&self, name: &str) -> Claim {
-        Claim { ttl: TTL, ..Claim::of_test(name, Mode::Exclusive, self.who.clone()) }
+        Claim { ttl: SHORT, ..Claim::of_test(name, Mode::Exclusive, self.who.clone()) }
     }
 
     /// Asks in this thread, which reads whatever comes until it is answered.
@@ -114,6 +120,18 @@ fn a_caller_takes_a_lock_and_gives_it_back_while_the_keepers_thread_does_nothing
         let released = one.read_until_done(|engine| engine.release(&[mine.id], None));
         assert!(matches!(released.ends[..], [End::Freed]));
     }
+}
+
+#[test]
+fn a_look_ends_where_members_are_silent_and_asked_for_no_longer_than_a_request_lasts() {
+    let quorum = Quorum::of(3);
+    let url = quorum.url().replace("600ms", "2s&request_timeout=2s");
+    let one = AtRest::at(&url);
+    quorum.0[..2].iter().for_each(RedisServer::stop);
+    let query = Query::One(Kind::Lock, Name::new("a").unwrap());
+    let told = one.runtime.block_on(later(one.engine.read(&query)));
+    assert!(told.is_err(), "one of three is not enough");
+    quorum.0[..2].iter().for_each(RedisServer::go_on);
 }
 
 #[test]

@@ -120,6 +120,10 @@ fn r7_numbers_of_before_the_clock_was_set_back_are_not_fallen_short_of_once_they
             *before = after;
         }
     }
+    for (name, before) in names.iter().zip(&before) {
+        let keeps = |last: &String| last.parse::<u64>().is_ok_and(|last| last >= *before);
+        until("all keep it", || quorum.last(name).iter().all(keeps));
+    }
     quorum.pass(day * 7 + LONG);
     for (name, before) in names.iter().zip(before) {
         for (server, last) in quorum.0.iter().zip(quorum.last(name)) {
