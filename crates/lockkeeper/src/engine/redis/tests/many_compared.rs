@@ -12,11 +12,11 @@ use super::server::RedisServer;
 use crate::words::id::ClaimId;
 
 /// What asks with everything that may be in the way.
-fn tries(record: &str, claim: ClaimId) -> Call {
+fn tries(record: &str, place: String) -> Call {
     Call {
         script: Which::Acquire,
         keys: keys(record, &["", ":line", ":last", ":watch"]),
-        arguments: [place(claim), FAR.to_string(), "try".to_owned()].into(),
+        arguments: [place, FAR.to_string(), "try".to_owned()].into(),
     }
 }
 
@@ -66,7 +66,40 @@ fn kept(server: &RedisServer, key: &str) -> String {
     format!("{kind} {} {lives}", value.join(" "))
 }
 
+/// What is answered to these, which leave in one call.
+fn together(server: &RedisServer, round: usize, calls: &[Call]) -> Vec<Value> {
+    let crowd = Crowd::new(if round % 2 == 0 { Together::Anew } else { Together::Known });
+    let busy = crowd.ours.busy();
+    let asked: Vec<_> = calls.iter().map(|call| crowd.asks(call)).collect();
+    drop(busy);
+    server.command(&["CONFIG", "RESETSTAT"]);
+    crowd.serve(server);
+    let said = asked.into_iter().map(answer).collect();
+    let counts = server.command_counts();
+    let calls = ["eval", "evalsha"].map(|name| counts.get(name).copied().unwrap_or(0));
+    assert_eq!(calls.iter().sum::<u64>(), 1, "they went together: {counts:?}");
+    crowd.end();
+    said
+}
+
+/// What is answered to these one by one, in any order; but those about one lock keep theirs.
+fn one_by_one(pipe: &mut lean::Pipe, dice: &mut Dice, calls: &[Call]) -> Vec<Value> {
+    let record = |at: usize| calls[at].keys.first().unwrap().to_owned();
+    let mut order: Vec<(u64, usize)> = Vec::new();
+    for at in 0..calls.len() {
+        let same = order.iter().find(|(_, other)| record(*other) == record(at));
+        order.push((same.map_or_else(|| dice.roll(), |(rank, _)| *rank), at));
+    }
+    order.sort_unstable();
+    let mut said = vec![Value::Nil; calls.len()];
+    for (_, at) in order {
+        said[at] = by_itself(pipe, &calls[at]);
+    }
+    said
+}
+
 /// One name as it stands, in two places, and what is asked about it.
+#[derive(Clone)]
 struct Name {
     records: [String; 2],
     claim: ClaimId,
@@ -98,14 +131,20 @@ fn tick(server: &RedisServer) -> u64 {
     (seconds - 1_767_225_600) * 62_500 + micros / 16
 }
 
-/// A record, a last number and a line as a server may have them, whoever wrote them.
-fn random_name(dice: &mut Dice, at: usize, until: u64, server: &RedisServer) -> Name {
+/// A record, a last number, a line and a watch as a server may have them, whoever wrote them.
+fn random_name(
+    (dice, pipe): (&mut Dice, &mut lean::Pipe),
+    at: usize,
+    until: u64,
+    server: &RedisServer,
+) -> Name {
     let records = ["one", "many"].map(|side| format!("{side}:{{lock:n{at}}}"));
     let [claim, other] = [ClaimId::fresh(), ClaimId::fresh()];
     let number = 1_000_000 + dice.below(1000);
     // Within the time in which the life of a last number does not begin anew.
     let recent = tick(server) - 1000;
-    let (record, last, line) = (dice.below(13), dice.below(18), dice.below(8));
+    let (record, last, line) = (dice.below(14), dice.below(18), dice.below(8));
+    let watched = dice.chance(200);
     for name in &records {
         let held = |claim: ClaimId, number: u64| format!("{} {number}", place(claim));
         let set = |text: &str| _ = server.command(&["SET", name, text, "PX", "30000"]);
@@ -116,7 +155,14 @@ fn random_name(dice: &mut Dice, at: usize, until: u64, server: &RedisServer) -> 
             3 => set(&held(other, number).replacen('2', "3", 1)),
             4 => set("what is this"),
             5 => _ = server.command(&["RPUSH", name, "x"]),
+            // Shared by two, of which we are one.
+            6 => [claim, other].into_iter().for_each(|claim| {
+                by_itself(pipe, &tries(name, place(claim).replacen(" x ", " s ", 1)));
+            }),
             _ => {}
+        }
+        if watched {
+            server.command(&["SET", &format!("{name}:watch"), "1", "PX", "15000"]);
         }
         let key = &format!("{name}:last");
         let set = |text: &str| _ = server.command(&["SET", key, text, "EX", "400000"]);
@@ -159,30 +205,23 @@ fn r3_many_names_in_one_call_come_to_what_they_come_to_one_after_the_other() {
         server.command(&["FLUSHALL"]);
         // Those that leave together have one `not_after`.
         let until = if dice.chance(150) { 1 } else { FAR };
-        let names: Vec<Name> =
-            (0..24).map(|at| random_name(&mut dice, at, until, &server)).collect();
-        let crowd = Crowd::new(if round % 2 == 0 { Together::Anew } else { Together::Known });
-        let busy = crowd.ours.busy();
-        let asked: Vec<_> = names.iter().map(|name| crowd.asks(&name.take(1))).collect();
-        drop(busy);
-        server.command(&["CONFIG", "RESETSTAT"]);
-        crowd.serve(&server);
-        let mut many: Vec<Value> = asked.into_iter().map(answer).collect();
-        // By itself none of them calls it.
-        let groups = server.command_counts().get("mget").copied();
-        assert_eq!(groups, Some(1), "they went together");
-        let mut one = vec![Value::Nil; names.len()];
-        let order: Vec<usize> =
-            if round % 3 == 0 { (0..24).rev().collect() } else { (0..24).collect() };
-        for at in order {
-            one[at] = by_itself(&mut pipe, &names[at].take(0));
+        let mut names: Vec<Name> =
+            (0..24).map(|at| random_name((&mut dice, &mut pipe), at, until, &server)).collect();
+        for _ in 0..6 {
+            // Once more, or for another.
+            let claim = dice.chance(500).then(ClaimId::fresh);
+            let name = names[dice.below(24) as usize].clone();
+            names.push(Name { claim: claim.unwrap_or(name.claim), ..name });
         }
+        let calls = [0, 1].map(|side| names.iter().map(|name| name.take(side)).collect::<Vec<_>>());
+        let mut many = together(&server, round, &calls[1]);
+        let mut one = one_by_one(&mut pipe, &mut dice, &calls[0]);
         for (at, name) in names.iter().enumerate() {
             // What is in the way of a request is for its claim to find out.
             let same = outcome(&one[at]) == "W" || matches!(one[at], Value::Error(_));
             if outcome(&many[at]) == "W" && same {
-                many[at] = by_itself(&mut pipe, &tries(&name.records[1], name.claim));
-                one[at] = by_itself(&mut pipe, &tries(&name.records[0], name.claim));
+                many[at] = by_itself(&mut pipe, &tries(&name.records[1], place(name.claim)));
+                one[at] = by_itself(&mut pipe, &tries(&name.records[0], place(name.claim)));
             }
             let [said, alone] =
                 [&many[at], &one[at]].map(|value| outcome(value).replace("many:", "one:"));
@@ -196,18 +235,12 @@ fn r3_many_names_in_one_call_come_to_what_they_come_to_one_after_the_other() {
             }
             *seen.entry(said.split(' ').next().unwrap().to_owned()).or_insert(0) += 1;
         }
-        crowd.end();
     }
     println!("{seen:?}, a life begins anew {anew} times and is kept {keeps} times");
     for kind in ["granted", "T", "G", "B", "error"] {
         assert!(seen.get(kind).is_some_and(|count| *count > 5), "{kind}: {seen:?}");
     }
     assert!(anew > 20 && keeps > 10, "{anew} {keeps}");
-}
-
-/// A hold as its claim knows it: how its record begins, and the number that it was given.
-fn gives(name: &Name, side: usize, number: u64) -> Call {
-    give(&name.records[side], name.claim, &number.to_string())
 }
 
 #[test]
@@ -217,7 +250,8 @@ fn r3_many_releases_in_one_call_come_to_what_they_come_to_one_after_the_other() 
     let (mut seen, mut dice) = (std::collections::BTreeMap::new(), Dice::new(31));
     for round in 0..25 {
         server.command(&["FLUSHALL"]);
-        let names: Vec<Name> = (0..24).map(|at| random_name(&mut dice, at, FAR, &server)).collect();
+        let names: Vec<Name> =
+            (0..24).map(|at| random_name((&mut dice, &mut pipe), at, FAR, &server)).collect();
         // What last says of each, where it is a number: mostly that is what its claim was given.
         let numbers: Vec<u64> = names
             .iter()
@@ -229,34 +263,28 @@ fn r3_many_releases_in_one_call_come_to_what_they_come_to_one_after_the_other() 
                 known.filter(|_| !dice.chance(100)).unwrap_or(1_000_000)
             })
             .collect();
-        let crowd = Crowd::new(if round % 2 == 0 { Together::Anew } else { Together::Known });
-        let busy = crowd.ours.busy();
-        let asked: Vec<_> =
-            names.iter().zip(&numbers).map(|(name, n)| crowd.asks(&gives(name, 1, *n))).collect();
-        drop(busy);
-        server.command(&["CONFIG", "RESETSTAT"]);
-        crowd.serve(&server);
-        let many: Vec<Value> = asked.into_iter().map(answer).collect();
-        let counts = server.command_counts();
-        let calls = ["eval", "evalsha"].map(|name| counts.get(name).copied().unwrap_or(0));
-        assert_eq!(calls.iter().sum::<u64>(), 1, "they went together: {counts:?}");
+        let calls = [0, 1].map(|side| {
+            let call =
+                |(name, n): (&Name, &u64)| give(&name.records[side], name.claim, &n.to_string());
+            names.iter().zip(&numbers).map(call).collect::<Vec<_>>()
+        });
+        let many = together(&server, round, &calls[1]);
+        let one = one_by_one(&mut pipe, &mut dice, &calls[0]);
         for (at, name) in names.iter().enumerate() {
-            let one = by_itself(&mut pipe, &gives(name, 0, numbers[at]));
             let alone = many[at] == Value::Error(ALONE.into());
             let said = match alone {
-                true => by_itself(&mut pipe, &gives(name, 1, numbers[at])),
+                true => by_itself(&mut pipe, &calls[1][at]),
                 false => many[at].clone(),
             };
             let said = format!("{} {alone}", outcome(&said).replace("many:", "one:"));
             // On the short way it says no more.
-            let short = one == Value::Integer(1);
-            assert_eq!(said, format!("{} {}", outcome(&one).replace("many:", "one:"), !short));
+            let short = one[at] == Value::Integer(1);
+            assert_eq!(said, format!("{} {}", outcome(&one[at]).replace("many:", "one:"), !short));
             let [is, ought] =
                 [1, 0].map(|side| name.kept(side, &server, &Value::Nil).replace("many:", "one:"));
             assert_eq!(is, ought, "round {round}, {}", name.records[1]);
             *seen.entry(said.replace(char::is_numeric, "")).or_insert(0) += 1;
         }
-        crowd.end();
     }
     println!("{seen:?}");
     for kind in ["D  false", "D true", "X true"] {
