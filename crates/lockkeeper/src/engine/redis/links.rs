@@ -360,7 +360,8 @@ impl Links {
 
     /// Sends a withdrawal or a release.
     pub(super) fn part(&self, call: Call, awaited: bool) -> Leave {
-        let (lane, started) = self.start_releases(&[&call], awaited);
+        let in_company = if awaited { self.start_in_company(&call) } else { None };
+        let (lane, started) = in_company.unwrap_or_else(|| self.start_releases(&[&call], awaited));
         self.leave(call, lane, started, awaited)
     }
 

@@ -80,7 +80,7 @@ impl RedisOptions {
     pub(in crate::engine) fn brought(&self) -> &'static [Which] {
         match self.layout {
             Layout::Native => &[Which::Release, Which::Withdraw, Which::Many, Which::Gives],
-            Layout::Plain => &[Which::PlainRelease],
+            Layout::Plain => &[Which::PlainRelease, Which::PlainGives],
             Layout::Redisson => &[
                 Which::HashRelease,
                 Which::FairRelease,

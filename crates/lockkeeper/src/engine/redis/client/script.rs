@@ -45,6 +45,7 @@ pub(in crate::engine) enum Which {
     Beside,
     PlainAcquire,
     PlainRelease,
+    PlainGives,
     PlainRenew,
     PlainInspect,
     PlainForce,
@@ -339,6 +340,7 @@ scripts! {
     Beside = "foreign/beside";
     PlainAcquire = "foreign/now" "plain/acquire";
     PlainRelease = "plain/release";
+    PlainGives = "plain/gives";
     PlainRenew = "plain/ours" "foreign/renew";
     PlainInspect = "plain/inspect";
     PlainForce = "plain/force";

@@ -259,7 +259,7 @@ impl Link {
                 return Err(errors::unreachable(&self.options.address, "the engine was closed"));
             }
             // On a node of a cluster names are in different slots.
-            for kind in [Kind::Take, Kind::Give].into_iter().filter(|_| !facts.in_cluster()) {
+            for kind in Kind::ALL.into_iter().filter(|_| !facts.in_cluster()) {
                 match kind.together() {
                     script if known.contains(&script) => pipe.travel(kind, Together::Known),
                     script if state.brought.contains(&script) => pipe.travel(kind, Together::Anew),

@@ -11,6 +11,7 @@ use super::super::client::texts::Texts;
 use super::super::pipe::{ALONE, Broken, Kind, Outcome, Together};
 use super::super::resp::{Command, Value};
 use super::super::script::{Call, Which};
+use super::interop::plain;
 use super::lean;
 use super::pipe::{Ours, answer, connected, no_push};
 use super::proxy::{Proxy, Way};
@@ -55,6 +56,10 @@ pub(super) fn give(record: &str, claim: ClaimId, number: &str) -> Call {
     }
 }
 
+pub(super) fn plain_give(key: &str, value: &str) -> Call {
+    Call { script: Which::PlainRelease, keys: [key].into(), arguments: [value].into() }
+}
+
 /// A connection with so many replies outstanding that what is asked next gathers, and its other
 /// end.
 pub(super) struct Crowd {
@@ -68,8 +73,9 @@ pub(super) struct Crowd {
 impl Crowd {
     pub(super) fn new(together: Together) -> Self {
         let (ours, mut theirs) = connected(40 * PATIENCE, no_push());
-        ours.pipe.travel(Kind::Take, together);
-        ours.pipe.travel(Kind::Give, together);
+        for kind in Kind::ALL {
+            ours.pipe.travel(kind, together);
+        }
         let first = ours.send(CROWD);
         // From here on the socket is known to take something, also while the driver stands still.
         let before = read_until(&mut theirs, "PING\r\n", CROWD);
@@ -381,6 +387,30 @@ fn r10_of_releases_that_travel_together_one_wakes_the_process_that_waits_for_its
     other.granted(waits.id);
     let calls = calls() - before;
     assert!(calls < 30, "they travelled together: {calls} calls");
+}
+
+#[test]
+fn r3_of_releases_of_plain_locks_that_travel_together_one_that_is_not_ours_frees_nothing() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    let awaited = |claim: ClaimId| process.engine.release_awaited(&[claim], None);
+    let take = |name: &str| process.take(name, Mode::Exclusive).0.id;
+    // The first one brings its script along.
+    assert!(matches!(process.wait(awaited(take("warm"))).ends.as_slice(), [End::Freed]));
+    let holds: Vec<ClaimId> = (0..40).map(|n| take(&format!("n{n}"))).collect();
+    server.command(&["SET", "n30", "somebody else"]);
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let stalled = process.stall();
+    let ended: Vec<_> = holds.iter().map(|hold| awaited(*hold)).collect();
+    drop(stalled);
+    let ends: Vec<End> =
+        ended.into_iter().flat_map(|released| process.wait(released).ends).collect();
+    let ours = |(at, end): (usize, &End)| matches!(end, End::Freed) != (at == 30);
+    assert!(ends.iter().enumerate().all(ours) && matches!(ends[30], End::NotOurs), "{ends:?}");
+    assert_eq!(server.command(&["KEYS", "*"]), ["n30"]);
+    let counts = server.command_counts();
+    let calls = ["eval", "evalsha"].map(|name| counts.get(name).copied().unwrap_or(0));
+    assert!(calls.iter().sum::<u64>() < 20, "they travelled together: {counts:?}");
 }
 
 #[test]

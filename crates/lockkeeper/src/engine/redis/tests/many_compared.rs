@@ -6,7 +6,7 @@ use super::super::pipe::{ALONE, Together};
 use super::super::resp::Value;
 use super::super::script::{Call, Which};
 use super::lean;
-use super::many::{Crowd, FAR, give, keys, place, take};
+use super::many::{Crowd, FAR, give, keys, place, plain_give, take};
 use super::pipe::answer;
 use super::server::RedisServer;
 use crate::words::id::ClaimId;
@@ -289,5 +289,60 @@ fn r3_many_releases_in_one_call_come_to_what_they_come_to_one_after_the_other() 
     println!("{seen:?}");
     for kind in ["D  false", "D true", "X true"] {
         assert!(seen.get(kind).is_some_and(|count| *count > 3), "{kind}: {seen:?}");
+    }
+}
+
+/// What somebody may have under a key of the layout `plain`, beside a claim with this value.
+fn random_plain(dice: &mut Dice, key: &str, value: &str, server: &RedisServer) {
+    let set = |text: &str| _ = server.command(&["SET", key, text, "PX", "30000"]);
+    match dice.below(10) {
+        0..=3 => set(value),
+        4 => _ = server.command(&["SET", key, value]),
+        5 => set(&value.replace(char::is_numeric, "x")),
+        // A longer one that begins so, or a shorter one.
+        6 => set(&format!("{value}1")),
+        7 => set(value.get(..8).unwrap()),
+        8 => _ = server.command(&["HSET", key, value, "1"]),
+        _ => {}
+    }
+}
+
+#[test]
+fn r3_many_releases_of_the_layout_plain_come_to_what_they_come_to_one_after_the_other() {
+    let server = RedisServer::start();
+    let mut pipe = lean::Pipe::to(&server);
+    let (mut seen, mut dice) = (std::collections::BTreeMap::new(), Dice::new(32));
+    for round in 0..25 {
+        server.command(&["FLUSHALL"]);
+        let claims: Vec<String> = (0..24).map(|_| ClaimId::fresh().to_string()).collect();
+        let calls = ["one:", "many:"].map(|side| {
+            let name = |(at, value): (usize, &String)| plain_give(&format!("{side}{at}"), value);
+            claims.iter().enumerate().map(name).collect::<Vec<_>>()
+        });
+        for (at, value) in claims.iter().enumerate() {
+            let same = dice.split();
+            for side in ["one:", "many:"] {
+                random_plain(&mut same.clone(), &format!("{side}{at}"), value, &server);
+            }
+        }
+        let many = together(&server, round, &calls[1]);
+        let one = one_by_one(&mut pipe, &mut dice, &calls[0]);
+        for at in 0..claims.len() {
+            let alone = many[at] == Value::Error(ALONE.into());
+            let said = match alone {
+                true => by_itself(&mut pipe, &calls[1][at]),
+                false => many[at].clone(),
+            };
+            assert_eq!(outcome(&said).replace("D 1", "D"), outcome(&one[at]), "{at}: {one:?}");
+            assert_eq!(alone, outcome(&one[at]) != "D", "{at}: {one:?}");
+            let [is, ought] = ["many:", "one:"].map(|side| kept(&server, &format!("{side}{at}")));
+            assert_eq!(is, ought, "round {round}, {at}");
+            let said = outcome(&said).split(' ').next().unwrap().to_owned();
+            *seen.entry(said).or_insert(0) += 1;
+        }
+    }
+    println!("{seen:?}");
+    for kind in ["D", "X", "error"] {
+        assert!(seen.get(kind).is_some_and(|count| *count > 20), "{kind}: {seen:?}");
     }
 }

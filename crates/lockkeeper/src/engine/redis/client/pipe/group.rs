@@ -1,6 +1,6 @@
 //! Requests that leave in one call: for free locks `native/many.lua`, and for releases that are
-//! awaited `native/gives.lua`. A group is a list of requests until it is written; one alone goes by
-//! its own script.
+//! awaited `native/gives.lua` and `plain/gives.lua`. A group is a list of requests until it is
+//! written; one alone goes by its own script.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,14 +27,19 @@ pub(in crate::engine) enum Kind {
     Take,
     /// That holds are given back, on the short way.
     Give,
+    /// The same in the layout `plain`.
+    PlainGive,
 }
 
 impl Kind {
+    pub(in crate::engine) const ALL: [Self; 3] = [Self::Take, Self::Give, Self::PlainGive];
+
     /// What many of them call.
     pub(in crate::engine) fn together(self) -> Which {
         match self {
             Self::Take => Which::Many,
             Self::Give => Which::Gives,
+            Self::PlainGive => Which::PlainGives,
         }
     }
 
@@ -46,6 +51,8 @@ impl Kind {
             Self::Take => (&[1, 0, 2], 1),
             // Of record, line, last and watch; how the record begins, and what last says.
             Self::Give => (&[2, 0], 2),
+            // The value.
+            Self::PlainGive => (&[0], 1),
         }
     }
 
@@ -59,6 +66,7 @@ impl Kind {
             (Which::Release, 4, 2) => {
                 call.arguments.get(1)?.parse::<u64>().ok().map(|_| Self::Give)
             }
+            (Which::PlainRelease, 1, 1) => Some(Self::PlainGive),
             _ => None,
         }
     }
@@ -285,7 +293,7 @@ impl Company {
 
     pub(super) fn open(&mut self, kind: Kind) -> &mut Open {
         match kind {
-            Kind::Give => &mut self.gives,
+            Kind::Give | Kind::PlainGive => &mut self.gives,
             Kind::Take => &mut self.takes,
         }
     }
@@ -305,7 +313,7 @@ impl Company {
         match kind {
             // Releases are written first.
             Kind::Take => !self.takes.group.takes(call),
-            Kind::Give => {
+            Kind::Give | Kind::PlainGive => {
                 call.keys.bodies().next().is_some_and(|record| self.takes.group.is_about(record))
             }
         }
@@ -326,7 +334,7 @@ impl<'a> Said<'a> {
             (Kind::Take, [number, said, time]) => {
                 Some(Self::Taken { number, letters: letters(said)?, time })
             }
-            (Kind::Give, []) => letters(value).map(Self::Given),
+            (Kind::Give | Kind::PlainGive, []) => letters(value).map(Self::Given),
             _ => None,
         }
     }

@@ -190,6 +190,8 @@ impl State {
             self.company.since = since;
         }
         let group = &mut self.company.open(kind).group;
+        // A connection is one layout's, and so are all that are given back over it.
+        group.kind = kind;
         group.push(call, reply);
         if group.is_full() {
             self.close();
