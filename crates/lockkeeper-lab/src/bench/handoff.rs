@@ -24,8 +24,36 @@ const SETTLE: Duration = Duration::from_micros(300);
 /// For how long it is looked whether an engine without a line of its own shows who waits.
 const SHOWN_WITHIN: Duration = Duration::from_millis(5);
 
+/// Who takes the turn in the other process.
+#[derive(Clone, Copy)]
+enum To {
+    /// A thread that waits for nothing else.
+    Thread,
+    /// A task.
+    Task,
+}
+
 /// Release here, turn there.
 pub(crate) fn process_handoff(subject: &Subject, target: &'static str) -> Result<Vec<Row>, String> {
+    let row = hand_offs(subject, To::Thread, subject.time)?;
+    Ok(vec![row.beside("two processes, one blocking lock call", target)])
+}
+
+/// The same to a thread, and to a task, where the two wait in different ways.
+pub(crate) fn to_thread_and_task(
+    subject: &Subject,
+    [thread, task]: [&'static str; 2],
+) -> Result<Vec<Row>, String> {
+    let time = subject.time / 2;
+    let to_thread = hand_offs(subject, To::Thread, time)?;
+    let to_task = hand_offs(subject, To::Task, time)?;
+    Ok(vec![
+        to_thread.beside("a thread of two processes, one blocking lock call", thread),
+        to_task.beside("a task beside a thread, one blocking lock call", task),
+    ])
+}
+
+fn hand_offs(subject: &Subject, to: To, time: Duration) -> Result<Row, String> {
     let bare_path = subject.file("bare-handoff");
     let bare = Bare::open(&bare_path).map_err(text)?;
     let mut peer = Peer::start(subject, &bare_path)?;
@@ -35,9 +63,12 @@ pub(crate) fn process_handoff(subject: &Subject, target: &'static str) -> Result
     let can = locks.describe().can;
     let began = Instant::now();
     let mut all = Vec::new();
-    while began.elapsed() < subject.time || all.len() < 8 {
+    while began.elapsed() < time || all.len() < 8 {
         let guard = mutex.lock().run().map_err(text)?;
-        peer.say("ours")?;
+        peer.say(match to {
+            To::Thread => "ours",
+            To::Task => "task",
+        })?;
         if can.is_fair(Kind::Lock) {
             until_waiting(&locks, &name)?;
         } else if can.has(Ability::List) {
@@ -57,8 +88,7 @@ pub(crate) fn process_handoff(subject: &Subject, target: &'static str) -> Result
         all.push((ours as f64 / 1e3, floor as f64 / 1e3));
     }
     all.remove(0);
-    let row = subject.row("process-handoff", 2).measured(&Pairs(all));
-    Ok(vec![row.beside("two processes, one blocking lock call", target)])
+    Ok(subject.row("process-handoff", 2).measured(&Pairs(all)))
 }
 
 /// The lock that goes to and fro.
@@ -103,19 +133,30 @@ pub(crate) fn serve() -> Result<(), Error> {
     let Told { url, name, bare } = hear()?;
     let failed = |e| Error::new(ErrorKind::Refused, text(e));
     let locks = lockkeeper::blocking::Locks::open(&url)?;
-    let mutex = locks.mutex(name);
+    let (mutex, of_task) = (locks.mutex(&name), locks.as_async().mutex(&name));
     let bare = Bare::open(&bare).map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(failed)?;
     for line in std::io::stdin().lock().lines() {
-        let at = if line.map_err(failed)? == "ours" {
-            let guard = mutex.lock().run()?;
-            let at = now();
-            drop(guard);
-            at
-        } else {
-            bare.lock().map_err(|e| Error::new(ErrorKind::Refused, text(e)))?;
-            let at = now();
-            bare.unlock().map_err(|e| Error::new(ErrorKind::Refused, text(e)))?;
-            at
+        let at = match line.map_err(failed)?.as_str() {
+            "ours" => {
+                let guard = mutex.lock().run()?;
+                let at = now();
+                drop(guard);
+                at
+            }
+            "task" => runtime.block_on(async {
+                let guard = of_task.lock().await?;
+                let at = now();
+                drop(guard);
+                Ok::<_, Error>(at)
+            })?,
+            _ => {
+                bare.lock().map_err(|e| Error::new(ErrorKind::Refused, text(e)))?;
+                let at = now();
+                bare.unlock().map_err(|e| Error::new(ErrorKind::Refused, text(e)))?;
+                at
+            }
         };
         say(&at.to_string());
     }

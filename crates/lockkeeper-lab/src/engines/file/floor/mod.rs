@@ -3,7 +3,7 @@
 mod run;
 
 use crate::bench::bare::Bare;
-use crate::bench::handoff::process_handoff;
+use crate::bench::handoff::to_thread_and_task;
 use crate::bench::measure::{Row, pairs};
 use crate::bench::uncontended::{BATCH, TASKS, cycles, in_parallel, many};
 use crate::bench::{Subject, general, text};
@@ -13,7 +13,7 @@ pub(crate) fn measure(subject: &Subject, name: &str) -> Result<Vec<Row>, String>
     match name {
         "uncontended" => uncontended(subject),
         "many-names" => many_names(subject),
-        "process-handoff" => process_handoff(subject, "≤ 2"),
+        "process-handoff" => to_thread_and_task(subject, ["≤ 1.5", "≤ 2"]),
         "run" => run::run(subject),
         _ => general(subject, name),
     }
