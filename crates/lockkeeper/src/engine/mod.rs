@@ -353,8 +353,9 @@ pub struct Context {
     pub who: Arc<Identity>,
 }
 
-/// A wait that the caller's own thread does; see [`Engine::attempt_here`].
-pub type OwnWait = Box<dyn FnOnce() + Send>;
+/// A wait that the caller's own thread does, and the event that ended it; see
+/// [`Engine::attempt_here`].
+pub type OwnWait = Box<dyn FnOnce() -> Option<Event> + Send>;
 
 /// What stores a lock.
 ///
@@ -422,8 +423,9 @@ pub trait Engine: Send + Sync + 'static {
 
     /// As [`Engine::attempt`] with [`Line::Join`], for a caller whose thread waits for this claim
     /// alone and does not give up. A wait that blocks in the kernel can be left to that thread: it
-    /// runs what is answered beside `InLine`, at most once, and the claim's event ends the wait as
-    /// ever. Where that is dropped before it ran, the engine goes on with the wait by itself.
+    /// runs what is answered beside `InLine`, at most once, and that answers the claim's event,
+    /// which is not sent then. Where it is dropped before it ran, the engine goes on with the wait
+    /// itself, and sends the event.
     fn attempt_here(&self, claim: &Claim) -> (Answer<Attempt>, Option<OwnWait>) {
         (self.attempt(claim, Line::Join), None)
     }

@@ -383,13 +383,19 @@ impl Acquiring {
         self.flush = None;
         let entry = self.plan.entry()?;
         let inlet = |engine: &dyn Engine| engine.inlet();
+        let mut told = None;
         loop {
             let begun = match self.state {
                 State::New => entry
                     .keeper
                     .asking(|| entry.begin(&self.plan.request, self.give_up, context.waker())),
                 State::Waiting(seq) => {
-                    match entry.poll_turn(seq, &self.plan.request, context.waker()) {
+                    let (request, waker) = (&self.plan.request, context.waker());
+                    let polled = match told.take() {
+                        Some(event) => entry.poll_told(event, seq, request, waker),
+                        None => entry.poll_turn(seq, request, waker),
+                    };
+                    match polled {
                         // Something was read in this thread: perhaps the answer.
                         Poll::Pending if entry.keeper.lend(inlet, context, &mut self.flush) => {
                             continue;
@@ -425,7 +431,7 @@ impl Acquiring {
                 Begun::Waiting(seq, own_wait) => {
                     self.state = State::Waiting(seq);
                     if let Some(wait) = own_wait {
-                        wait();
+                        told = wait();
                     } else if !entry.keeper.lend(inlet, context, &mut self.flush) {
                         return Poll::Pending;
                     }

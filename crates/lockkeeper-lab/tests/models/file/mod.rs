@@ -109,6 +109,8 @@ enum At {
         number: u64,
         done: u8,
     },
+    /// The lock is given back, and the mark is still there.
+    Frees,
     Over,
     Dead,
 }
@@ -119,6 +121,8 @@ struct Process {
     /// The file it has open.
     file: u8,
     in_line: bool,
+    /// Its hold has kept the mark of its wait.
+    marked: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -219,6 +223,7 @@ impl Bytes {
                     }
                 }
                 At::Lowers { .. } => out.push(Step::Lowers(p)),
+                At::Frees => out.push(Step::Releases(p)),
                 At::Over | At::Dead => {}
             }
         }
@@ -277,19 +282,27 @@ impl Bytes {
             Step::Converts(p) => self.convert(world, p),
             Step::Releases(p) => {
                 let process = &mut world.processes[usize::from(p)];
-                process.at = At::Over;
-                let locks = &mut world.files[usize::from(process.file)].locks;
-                locks.close(pool(p));
-                // The file on which permits were counted stays open for the next claim.
-                if self.plans[usize::from(p)].permits == 0 {
-                    locks.close(p);
+                if process.marked && process.at != At::Frees {
+                    // Whoever waits does not wait for the mark, too.
+                    process.at = At::Frees;
+                    world.files[usize::from(process.file)].locks.unlock(p, Span::ALL);
+                } else {
+                    process.at = At::Over;
+                    world.unmark(p);
+                    let file = usize::from(world.processes[usize::from(p)].file);
+                    let locks = &mut world.files[file].locks;
+                    locks.close(pool(p));
+                    // The file on which permits were counted stays open for the next claim.
+                    if self.plans[usize::from(p)].permits == 0 {
+                        locks.close(p);
+                    }
                 }
             }
             Step::Lowers(p) => self.lower(world, p),
             Step::Dies(p) => {
                 world.deaths -= 1;
                 let process = &mut world.processes[usize::from(p)];
-                (process.at, process.in_line) = (At::Dead, false);
+                (process.at, process.in_line, process.marked) = (At::Dead, false, false);
                 world.forget_in_line(p);
                 if self.flaw != Some(Flaw::LocksOutliveTheirProcess) {
                     for file in &mut world.files {
@@ -333,6 +346,9 @@ impl Bytes {
     fn lower(&self, world: &mut World, p: u8) {
         let process = &mut world.processes[usize::from(p)];
         let At::Lowers { to, number, done } = process.at else { return };
+        if process.marked {
+            return world.unmark(p);
+        }
         let locks = &mut world.files[usize::from(process.file)].locks;
         let over = match done {
             0 => {
@@ -464,6 +480,10 @@ impl Bytes {
         match end {
             End::Granted => {
                 world.in_order &= stands || upgrades || behind.is_empty();
+                if stands && recipe.goal() == Goal::Exclusive {
+                    (process.in_line, process.marked) = (false, true);
+                    world.forget_in_line(p);
+                }
                 let mode = match recipe.goal() {
                     Goal::Shared => Mode::Shared,
                     Goal::Upgradable => Mode::Upgradable,
@@ -476,7 +496,8 @@ impl Bytes {
                 if stands && recipe.goal() == Goal::Permits {
                     // Who waited for permits closes the file that it waited on; who had some at
                     // once keeps it for the next claim.
-                    world.files[usize::from(process.file)].locks.close(p);
+                    let file = usize::from(world.processes[usize::from(p)].file);
+                    world.files[file].locks.close(p);
                 }
                 world.granted(p, mode, number);
             }

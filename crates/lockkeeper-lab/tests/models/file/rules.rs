@@ -21,7 +21,10 @@ impl Model for Bytes {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        let processes = vec![Process { at: At::Idle, file: 0, in_line: false }; self.plans.len()];
+        let processes = vec![
+            Process { at: At::Idle, file: 0, in_line: false, marked: false };
+            self.plans.len()
+        ];
         vec![World {
             processes,
             files: Vec::new(),

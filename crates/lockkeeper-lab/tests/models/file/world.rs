@@ -38,6 +38,13 @@ impl World {
         }
     }
 
+    /// The mark that a hold has kept goes.
+    pub(super) fn unmark(&mut self, p: u8) {
+        if std::mem::take(&mut self.processes[usize::from(p)].marked) {
+            self.retract(p);
+        }
+    }
+
     pub(super) fn retract(&mut self, p: u8) {
         let process = &mut self.processes[usize::from(p)];
         process.in_line = false;

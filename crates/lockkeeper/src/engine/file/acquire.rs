@@ -10,7 +10,7 @@ use super::recipe::{End as Came, Event as Yes, Recipe};
 use super::record::Stamp;
 use super::state::{Hold, Idle, Share, State, Waiting};
 use super::wait::{Wait, can_be_called_off};
-use super::{Shared, finish, semaphore, wire};
+use super::{Shared, finish, presence, semaphore, wire};
 use crate::engine::{
     Answer, Attempt, ClaimId, End, Error, ErrorKind, Event, Grant, HoldId, Kind, Line, Mode,
     Number, OwnWait, Place, Standing,
@@ -32,18 +32,28 @@ pub(super) struct Order {
     pub(super) converts: Option<(HoldId, LockFile)>,
 }
 
-/// A wait that was left to the caller's thread. One that does not come to it goes on in another.
-struct Here<W: FnOnce() + Send + 'static> {
+/// A wait in the kernel, for whichever thread does it: `tell` hears how it ended, and nothing when
+/// it was called off.
+pub(super) struct Waits {
     shared: Arc<Shared>,
-    id: ClaimId,
-    wait: Option<W>,
+    order: Order,
+    wait: Arc<Wait>,
 }
 
-impl<W: FnOnce() + Send + 'static> Drop for Here<W> {
+impl Waits {
+    fn run(self, tell: impl FnOnce(Event)) {
+        self.shared.wait_for(self.order, &self.wait, tell);
+    }
+}
+
+/// A wait that was left to the caller's thread. One that does not come to it goes on in another.
+struct Here(Option<Waits>);
+
+impl Drop for Here {
     fn drop(&mut self) {
-        if let Some(wait) = self.wait.take() {
+        if let Some(waits) = self.0.take() {
             // Without a thread it is off the books, and nobody waits for it.
-            let _ = self.shared.start(self.id, wait);
+            let _ = waits.shared.clone().start(waits);
         }
     }
 }
@@ -77,7 +87,7 @@ impl Shared {
     /// Asks for a lock; what cannot be had at once goes on in a waiting thread.
     pub(super) fn attempt(self: &Arc<Self>, claim: &Claim, line: Line) -> Attempt {
         let started = self.try_now(claim, line).and_then(|(attempt, wait)| {
-            wait.map_or(Ok(()), |wait| self.start(claim.id, wait)).map(|()| attempt)
+            wait.map_or(Ok(()), |wait| self.start(wait)).map(|()| attempt)
         });
         started.unwrap_or_else(Attempt::Failed)
     }
@@ -91,26 +101,24 @@ impl Shared {
             Err(error) => return (Attempt::Failed(error), None),
         };
         if !can_be_called_off() {
-            let started = self.start(claim.id, wait);
+            let started = self.start(wait);
             return (started.map_or_else(Attempt::Failed, |()| attempt), None);
         }
         let lent = self.wait_threads.lend();
-        let mut here = Here { shared: self.clone(), id: claim.id, wait: Some(wait) };
-        let own_wait = Box::new(move || {
-            if let Some(wait) = here.wait.take() {
-                wait();
+        let mut here = Here(Some(wait));
+        let own_wait = move || {
+            let mut told = None;
+            if let Some(wait) = here.0.take() {
+                wait.run(|event| told = Some(event));
             }
             drop(lent);
-        });
-        (attempt, Some(own_wait))
+            told
+        };
+        (attempt, Some(Box::new(own_wait)))
     }
 
     /// Answers also the wait that has to go on somewhere, of what is in line.
-    fn try_now(
-        self: &Arc<Self>,
-        claim: &Claim,
-        line: Line,
-    ) -> Result<(Attempt, Option<impl FnOnce() + Send + 'static>)> {
+    fn try_now(self: &Arc<Self>, claim: &Claim, line: Line) -> Result<(Attempt, Option<Waits>)> {
         let now = |attempt| Ok((attempt, None));
         let opened = self.opened()?;
         self.open_eye(opened);
@@ -188,10 +196,7 @@ impl Shared {
     }
 
     /// Puts a claim in line; answers what waits there.
-    pub(super) fn stand(
-        self: &Arc<Self>,
-        order: Order,
-    ) -> Result<impl FnOnce() + Send + 'static + use<>> {
+    pub(super) fn stand(self: &Arc<Self>, order: Order) -> Result<Waits> {
         let id = order.claim.id;
         let wait = Arc::new(Wait::new(order.file.anchor().clone()));
         {
@@ -209,23 +214,30 @@ impl Shared {
                 Waiting { wait: wait.clone(), key: order.key.clone(), converts, left: Vec::new() },
             );
         }
-        let shared = self.clone();
-        Ok(move || shared.wait_for(order, &wait))
+        Ok(Waits { shared: self.clone(), order, wait })
     }
 
     /// Hands a wait to a waiting thread.
-    pub(super) fn start(&self, id: ClaimId, wait: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.wait_threads.run(wait).inspect_err(|_| {
+    pub(super) fn start(&self, waits: Waits) -> Result<()> {
+        let (id, shared) = (waits.order.claim.id, waits.shared.clone());
+        let tell = move |event| {
+            if let Ok(opened) = shared.opened() {
+                opened.context.events.send(event);
+            }
+        };
+        self.wait_threads.run(move || waits.run(tell)).inspect_err(|_| {
             self.state().waits.remove(&id);
         })
     }
 
     /// The waiting thread's work: from standing in line to the grant, or out of it.
-    fn wait_for(self: &Arc<Self>, order: Order, wait: &Wait) {
+    fn wait_for(self: &Arc<Self>, order: Order, wait: &Wait, tell: impl FnOnce(Event)) {
         let Order { claim, key, mut recipe, file, stamp, converts } = order;
         let (converts, keep) =
             converts.map_or((None, None), |(hold, keep)| (Some(hold), Some(keep)));
         let Ok(opened) = self.opened() else { return };
+        // Until it is told how this ended: whoever is woken waits for no call that is not needed.
+        let _through = wait.let_through();
         let mut driver = Driver::new(&opened.dir, &key, &claim, stamp, file);
         driver.wait = Some(wait);
         driver.keep = keep;
@@ -254,7 +266,7 @@ impl Shared {
                     );
                     self.leave(state, claim.id);
                     drop(idle);
-                    return opened.context.events.send(event);
+                    return tell(event);
                 }
                 Some(id) => match state.holds.get_mut(&id) {
                     Some(hold) => {
@@ -262,10 +274,8 @@ impl Shared {
                         (hold.mode, hold.number) = (claim.mode, number);
                         self.leave(state, claim.id);
                         drop(driver);
-                        return opened.context.events.send(Event::Granted {
-                            claim: claim.id,
-                            grant: grant(claim.mode, number),
-                        });
+                        let grant = grant(claim.mode, number);
+                        return tell(Event::Granted { claim: claim.id, grant });
                     }
                     None => end = Came::Stopped,
                 },
@@ -277,7 +287,7 @@ impl Shared {
         let error = (end == Came::Failed && !wait.is_called_off()).then(|| driver.into_error());
         self.leave(self.state(), claim.id);
         if let Some(error) = error {
-            opened.context.events.send(Event::Failed { claim: claim.id, error });
+            tell(Event::Failed { claim: claim.id, error });
         }
     }
 
@@ -349,8 +359,8 @@ impl Shared {
         let Some(Hold { key, share, .. }) = state.holds.remove(&hold) else {
             return Answer::Now(End::NotOurs);
         };
-        let file = match share {
-            Share::Own { file, .. } => file,
+        let (file, place) = match share {
+            Share::Own { file, place, .. } => (file, place),
             Share::Permits(pool, picked) => {
                 drop(state);
                 let failed = |e| {
@@ -386,7 +396,7 @@ impl Shared {
         }
         drop(state);
         // What cannot be unlocked is closed, which unlocks it too.
-        if wire::unlock_all(&file).is_ok() {
+        if presence::free(&file, place).is_ok() {
             if is_watched(&key) {
                 wire::ring(&file);
             }

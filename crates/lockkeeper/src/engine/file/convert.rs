@@ -100,7 +100,7 @@ impl Shared {
                     converts: Some((id, keep)),
                 };
                 let wait = self.stand(order)?;
-                self.start(claim.id, wait).map(|()| Attempt::InLine(place))
+                self.start(wait).map(|()| Attempt::InLine(place))
             }
         }
     }
@@ -138,13 +138,19 @@ fn downgrade(opened: &Opened, hold: &mut Hold, id: HoldId, claim: &Claim) -> Res
     let mut stamp = opened.stamp(claim);
     let bytes = stamp.stamped(About::of_mode(claim.mode), number, id, unix_us(), boot::id(), 0);
     match &mut hold.share {
-        Share::Own { file, shown: Some(place) } => {
+        Share::Own { file, shown: Some(place), .. } => {
             presence::write_shown(file.as_fd(), *place, bytes).map_err(failed)?
         }
-        Share::Own { file, shown } => {
+        Share::Own { file, shown, .. } => {
             *shown = presence::show(file.as_fd(), bytes, |_| false).map_err(failed)?
         }
         Share::Permits(..) => {}
+    }
+    // Whoever comes in now must not take it for somebody who waits.
+    if let Share::Own { file, place, .. } = &mut hold.share
+        && let Some(place) = place.take()
+    {
+        presence::retract(file, place);
     }
     lower(opened, hold, claim.mode)?;
     hold.number = number;

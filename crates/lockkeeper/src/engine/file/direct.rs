@@ -19,7 +19,7 @@ use super::record::Stamp;
 use super::state::Share;
 use super::verify::{Facts, Verdict};
 use super::wait::Wait;
-use super::{describe, gc, inspect, semaphore, threads, wire};
+use super::{describe, gc, inspect, presence, semaphore, threads, wire};
 use crate::engine::{Line, Place, Query};
 use crate::words::claim::{Claim, Entry, Holder, Identity, Mode};
 use crate::words::error::{Error, ErrorKind, Result};
@@ -279,6 +279,7 @@ fn wait_for(
     wait: &Wait,
 ) -> Result<Held> {
     let mut driver = Driver::new(dir, key, claim, stamp, file);
+    let _through = wait.let_through();
     driver.wait = Some(wait);
     driver.limit_agreed = true;
     match driver.run(&mut recipe, Event::Yes) {
@@ -348,6 +349,12 @@ impl Held {
     pub fn set_inherit(&self, inherit: bool) -> Result<()> {
         self.share.file().descriptor().survive_forks(inherit);
         self.passed_on.fetch_or(inherit, Ordering::AcqRel);
+        if let Share::Own { file, place: Some(place), .. } = &self.share
+            && inherit
+        {
+            // Whoever frees it in the end knows nothing of a line.
+            presence::clear(file, *place);
+        }
         let flags = if inherit { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
         fcntl(self.fd(), FcntlArg::F_SETFD(flags))
             .map(drop)
@@ -382,7 +389,7 @@ impl Drop for Held {
         // A child of another thread's, caught between fork and exec, has a copy of every
         // descriptor: closing alone would free the lock only at its exec.
         if !*self.passed_on.get_mut() && self.share.file().descriptor().is_ours() {
-            let _ = wire::unlock_all(self.share.file());
+            let _ = self.share.unlock();
             if self.mode.permits().is_some() {
                 wire::ring(self.share.file());
             }

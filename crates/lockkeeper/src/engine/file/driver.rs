@@ -1,5 +1,6 @@
 //! Carries out what a recipe says: the one place where the protocol meets the kernel.
 
+use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -51,6 +52,8 @@ pub(super) struct Driver<'a> {
     /// The place where the holder is shown.
     pub(super) shown: Option<u16>,
     waits_at: Option<u16>,
+    /// The whole path, for the look after a wait.
+    path: Option<CString>,
     pub(super) error: Option<Error>,
 }
 
@@ -80,6 +83,7 @@ impl<'a> Driver<'a> {
             number: 0,
             shown: None,
             waits_at: None,
+            path: None,
             error: None,
         }
     }
@@ -106,7 +110,7 @@ impl<'a> Driver<'a> {
     pub(super) fn into_share(self) -> (Share, Option<LockFile>) {
         match (self.pool, self.picked) {
             (Some(pool), Some(picked)) => (Share::Permits(pool, picked), Some(self.file)),
-            _ => (Share::Own { file: self.file, shown: self.shown }, None),
+            _ => (Share::Own { file: self.file, shown: self.shown, place: self.waits_at }, None),
         }
     }
 
@@ -138,23 +142,29 @@ impl<'a> Driver<'a> {
             Action::Free(span) => wire::unlock(&self.file, span)
                 .map(|()| Event::Yes)
                 .map_err(|e| self.failed("unlock", e)),
-            Action::Check => match self
-                .file
-                .check(self.dir, self.key, self.wait.is_some())
-                .map_err(|e| self.failed("look at", e))?
-            {
-                Seen::Same => Ok(Event::Yes),
-                // Somebody emptied it: what we hold is the lock all the same, and an empty file is
-                // a fresh one.
-                Seen::Cut => self.file.prepare(self.dir, self.key).map(|()| Event::Yes),
-                Seen::Replaced => Ok(Event::Replaced),
-            },
+            Action::Check => {
+                let seen = match &self.path {
+                    Some(path) => self.file.look_along(path),
+                    None => self.file.check(self.dir, self.key),
+                };
+                match seen.map_err(|e| self.failed("look at", e))? {
+                    Seen::Same => Ok(Event::Yes),
+                    // Somebody emptied it: what we hold is the lock all the same, and an empty file
+                    // is a fresh one.
+                    Seen::Cut => self.file.prepare(self.dir, self.key).map(|()| Event::Yes),
+                    Seen::Replaced => Ok(Event::Replaced),
+                }
+            }
             Action::Look => self.look(goal),
             Action::Pick => self.pick(),
             Action::Sleep => self.sleep(),
-            Action::Write => self.write().map(|()| Event::Yes),
+            Action::Write => self.write(goal).map(|()| Event::Yes),
             Action::Show => self.show().map(|()| Event::Yes),
             Action::Announce => {
+                let path = self.dir.path_of(&self.key.file);
+                self.path = Some(path.map_err(|e| self.failed("look at", e))?);
+                // Read once a process, and not between a wake-up and a grant.
+                boot::id();
                 let record = waiter(&self.claim.who, self.claim.mode, unix_us());
                 let left = || self.wait.is_some_and(Wait::is_called_off);
                 self.waits_at = presence::announce(&self.file, &record, left)
@@ -271,7 +281,7 @@ impl<'a> Driver<'a> {
 
     /// Writes the next number and the holder, alone with the file. What cannot be written is not
     /// granted (F5).
-    fn write(&mut self) -> Result<()> {
+    fn write(&mut self, goal: Goal) -> Result<()> {
         let Some((record, next_at)) = self.hot.latest() else {
             return Err(self.file.unreadable(self.dir, self.key));
         };
@@ -281,7 +291,10 @@ impl<'a> Driver<'a> {
             value::write(&self.file, number, text.as_bytes())
                 .map_err(|e| self.failed("write", e))?;
         }
-        let bytes = self.stamp.stamped(About::Exclusive, number, self.holder, now, boot::id(), 0);
+        let keeps = self.waits_at.filter(|_| goal == Goal::Exclusive);
+        let extra = keeps.map_or(0, |place| u64::from(place) + 1);
+        let stamp = &mut self.stamp;
+        let bytes = stamp.stamped(About::Exclusive, number, self.holder, now, boot::id(), extra);
         wire::write_at(&self.file, bytes, next_at).map_err(|e| self.failed("write", e))?;
         if self.dir.durable {
             fdatasync(&self.file).map_err(|e| self.failed("sync", e))?;

@@ -1,7 +1,7 @@
 //! One open lock file: making it, checking that it is what it should be, and seeing that it is
 //! still the one (F1).
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -282,16 +282,8 @@ impl LockFile {
     /// As long as no name in the directory came, went or was taken over, the path leads where it
     /// led; and asking when that happened last is half as dear as following the path. The directory
     /// may have gone with one above it, which its own time of change does not tell: so the path is
-    /// followed after a wait, and from time to time.
-    pub(super) fn check(
-        &mut self,
-        dir: &Directory,
-        key: &Key,
-        waited: bool,
-    ) -> Result<Seen, Errno> {
-        if waited {
-            return self.look_from_the_top(dir, key);
-        }
+    /// followed from time to time, and after a wait ([`LockFile::look_along`]).
+    pub(super) fn check(&mut self, dir: &Directory, key: &Key) -> Result<Seen, Errno> {
         if self.restless > 0 {
             self.restless -= 1;
             return self.look_from_the_top(dir, key);
@@ -314,7 +306,7 @@ impl LockFile {
 
     /// Follows the whole path: through the directory that it leads to now. An error of the system
     /// is no proof of a replacement.
-    pub(super) fn look_from_the_top(&self, dir: &Directory, key: &Key) -> Result<Seen, Errno> {
+    fn look_from_the_top(&self, dir: &Directory, key: &Key) -> Result<Seen, Errno> {
         match (self.look(key), dir.is_still(&self.anchor)) {
             (Ok(Seen::Replaced), _) | (_, Ok(false)) => Ok(Seen::Replaced),
             (seen, Ok(true)) => seen,
@@ -322,20 +314,27 @@ impl LockFile {
         }
     }
 
+    /// Follows the whole path in one look: whoever opens it now has our file. That says nothing of
+    /// the directory that it was opened in.
+    pub(super) fn look_along(&self, path: &CStr) -> Result<Seen, Errno> {
+        wire::look(AT_FDCWD, path).map(|found| self.seen(found))
+    }
+
     /// Follows the path in the directory that it was opened in, whatever is known.
     pub(super) fn look(&self, key: &Key) -> Result<Seen, Errno> {
-        Ok(match wire::look(&*self.anchor, &key.file)? {
-            Some(stat)
-                if stat.st_ino == self.ino && stat.st_dev == self.dev && stat.st_nlink == 1 =>
-            {
-                if stat.st_size == FILE as i64 {
-                    Seen::Same
-                } else {
-                    Seen::Cut
-                }
-            }
-            _ => Seen::Replaced,
-        })
+        wire::look(&*self.anchor, &key.file).map(|found| self.seen(found))
+    }
+
+    /// What a look at a path has found.
+    fn seen(&self, found: Option<FileStat>) -> Seen {
+        let is_it = |stat: &FileStat| {
+            stat.st_ino == self.ino && stat.st_dev == self.dev && stat.st_nlink == 1
+        };
+        match found.filter(is_it) {
+            Some(stat) if stat.st_size == FILE as i64 => Seen::Same,
+            Some(_) => Seen::Cut,
+            None => Seen::Replaced,
+        }
     }
 
     /// A second descriptor of the same open file description: it shares the locks.
@@ -411,12 +410,15 @@ mod tests {
             let key = Key::new(Kind::Lock, &Name::new("x").unwrap());
             let mut file = LockFile::open(&dir, &key).unwrap();
             while file.settled.is_none() {
-                assert_eq!(file.check(&dir, &key, false), Ok(Seen::Same));
+                assert_eq!(file.check(&dir, &key), Ok(Seen::Same));
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!(file.check(&dir, &key, false), Ok(Seen::Same));
+            assert_eq!(file.check(&dir, &key), Ok(Seen::Same));
+            let path = dir.path_of(&key.file).unwrap();
+            assert_eq!(file.look_along(&path), Ok(Seen::Same));
             replace(dir.path());
-            assert_eq!(file.check(&dir, &key, false), Ok(Seen::Replaced));
+            assert_eq!(file.look_along(&path), Ok(Seen::Replaced));
+            assert_eq!(file.check(&dir, &key), Ok(Seen::Replaced));
         }
     }
 
@@ -429,13 +431,13 @@ mod tests {
         let key = Key::new(Kind::Lock, &Name::new("x").unwrap());
         let mut file = LockFile::open(&dir, &key).unwrap();
         while file.settled.is_none() {
-            assert_eq!(file.check(&dir, &key, false), Ok(Seen::Same));
+            assert_eq!(file.check(&dir, &key), Ok(Seen::Same));
             std::thread::sleep(Duration::from_millis(1));
         }
         fs::rename(&above, temp.path().join("away")).unwrap();
         fs::create_dir(&above).unwrap();
         let start = std::time::Instant::now();
-        while file.check(&dir, &key, false) == Ok(Seen::Same) {
+        while file.check(&dir, &key) == Ok(Seen::Same) {
             assert!(
                 start.elapsed() < Duration::from_secs(120),
                 "the directory itself has not changed, and never will"

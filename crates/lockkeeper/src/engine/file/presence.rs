@@ -55,12 +55,27 @@ pub(super) fn announce(
 
 /// Leaves the table of waiters.
 pub(super) fn retract(file: impl AsFd, place: u16) {
-    // A flag that stays, here or after a crash, costs the next acquisition one look: see
-    // `somebody_waits`.
-    if place != BEYOND {
-        let _ = wire::write_at(&file, &[0], FLAGS_AT + u64::from(place));
-    }
+    clear(&file, place);
     let _ = wire::unlock(&file, Span::waiter(place));
+}
+
+/// Clears the flag of a place whose byte we have. One that stays, here or after a crash, costs the
+/// next acquisition one look: see [`somebody_waits`].
+pub(super) fn clear(file: impl AsFd, place: u16) {
+    if place != BEYOND {
+        let _ = wire::write_at(file, &[0], FLAGS_AT + u64::from(place));
+    }
+}
+
+/// Gives back everything that an exclusive hold has. Its place in the line comes last: whoever
+/// waits is woken before. Until its byte is free nobody else has the place, so no flag of another
+/// is cleared; and a process that dies in between leaves no more than a flag.
+pub(super) fn free(file: impl AsFd, place: Option<u16>) -> Result<(), Errno> {
+    if let Some(place) = place {
+        wire::unlock(&file, Span::ALL)?;
+        clear(&file, place);
+    }
+    wire::unlock_all(file)
 }
 
 /// Whether any of the flags is true; sweeps away those that the dead left. Whoever sweeps has the
@@ -97,10 +112,43 @@ fn waits(file: impl AsFd, place: usize) -> Result<bool, Errno> {
     wire::is_taken(file, Span::waiter(place as u16), Grip::Read)
 }
 
+/// The record of a place in the table; nothing when it cannot be read.
+fn record_of(file: BorrowedFd<'_>, place: usize, limit: u16) -> Result<Option<Waited>, Errno> {
+    let mut bytes = [0; WAITER];
+    let read = wire::read_at(file, &mut bytes, WAITERS_AT + (place * WAITER) as u64)?;
+    Ok(bytes.get(..read).and_then(|bytes| read_waiter(bytes, limit)))
+}
+
+/// Since when somebody waits, and who.
+type Waited = (u64, Waiter);
+
+/// The places of the table whose flags are set. One that an exclusive holder has kept from its wait
+/// is no waiter's, also in the middle of its release, when the next may have written its own record
+/// already.
+fn flagged(file: BorrowedFd<'_>, hot: &Hot) -> Result<Vec<usize>, Errno> {
+    let mut places = Vec::new();
+    let flags = hot.flags().iter().enumerate().take(WAITERS).filter(|(_, flag)| **flag != 0);
+    for (place, _) in flags {
+        let mut is_kept = false;
+        for record in hot.records().filter(|r| r.kept_place() == Some(place as u16)) {
+            let holder = record.holder(0);
+            // Another that has the place by now is another process, or came later.
+            is_kept |= record_of(file, place, 0)?.is_some_and(|(since, waiter)| {
+                since <= record.since_us()
+                    && (waiter.pid, &waiter.host) == (holder.pid, &holder.host)
+            });
+        }
+        if !is_kept {
+            places.push(place);
+        }
+    }
+    Ok(places)
+}
+
 /// How many wait and are shown.
 pub(super) fn count(file: impl AsFd, hot: &Hot) -> Result<u32, Errno> {
     let mut count = 0;
-    for (place, _) in hot.flags().iter().enumerate().take(WAITERS).filter(|(_, flag)| **flag != 0) {
+    for place in flagged(file.as_fd(), hot)? {
         count += u32::from(waits(&file, place)?);
     }
     Ok(count)
@@ -110,10 +158,8 @@ pub(super) fn count(file: impl AsFd, hot: &Hot) -> Result<u32, Errno> {
 pub(super) fn waiters(file: impl AsFd, hot: &Hot, limit: u16) -> Result<Vec<Waiter>, Errno> {
     let file = file.as_fd();
     let mut found = Vec::new();
-    for (place, _) in hot.flags().iter().enumerate().take(WAITERS).filter(|(_, flag)| **flag != 0) {
-        let mut bytes = [0; WAITER];
-        let read = wire::read_at(file, &mut bytes, WAITERS_AT + (place * WAITER) as u64)?;
-        if let Some(waiter) = bytes.get(..read).and_then(|bytes| read_waiter(bytes, limit))
+    for place in flagged(file, hot)? {
+        if let Some(waiter) = record_of(file, place, limit)?
             && waits(file, place)?
         {
             found.push(waiter);

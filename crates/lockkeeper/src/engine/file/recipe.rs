@@ -264,6 +264,9 @@ impl Recipe {
             // The file and the limit may have been changed while it slept, or while somebody else
             // counted: look again.
             (At::Sleeping, _) => At::Locking(1),
+            // Its mark in the line stays with the hold, so that the grant need not wait for that:
+            // nobody looks at it before the hold is given back or lets others in.
+            (At::Writing, _) if self.goal == Goal::Exclusive => At::Over(End::Granted),
             (At::Writing | At::Showing, _) if self.waits => At::Retracting,
             (At::Writing | At::Showing | At::Retracting, _) => match self.goal {
                 Goal::Exclusive | Goal::Upgrade | Goal::Beside => At::Over(End::Granted),
@@ -414,6 +417,18 @@ mod tests {
             waits,
             [Span::UPGRADE, Span::GATE, Span::MAIN].map(|span| Action::Wait(span, Grip::Write))
         );
+    }
+
+    #[test]
+    fn between_the_wake_up_of_a_writer_and_its_grant_are_four_steps() {
+        let (did, end) = run(Recipe::new(Goal::Exclusive, true), |action| {
+            if action == Action::Try(Span::ALL, Grip::Write) { Event::No } else { Event::Yes }
+        });
+        let waits = did.iter().position(|action| matches!(action, Action::Wait(..)));
+        let after = &did[waits.expect("it stands in line") + 1..];
+        let main_and_gate = Action::Try(Span::MAIN_AND_GATE, Grip::Write);
+        assert_eq!(after, [main_and_gate, Action::Check, Action::Look, Action::Write]);
+        assert_eq!(end, End::Granted);
     }
 
     #[test]

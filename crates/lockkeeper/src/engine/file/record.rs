@@ -28,7 +28,7 @@ const PROGRAM_MAX: usize = 20;
 pub(super) enum About {
     /// Nobody: it only keeps the number.
     Number,
-    /// An exclusive holder.
+    /// An exclusive holder, who keeps the place `extra` − 1 of the line unless `extra` is 0.
     Exclusive,
     /// A shared holder.
     Shared,
@@ -211,6 +211,12 @@ impl<'a> Record<'a> {
         u64_at(self.0, 48)
     }
 
+    /// The place in the line that an exclusive holder has kept from its wait.
+    pub(super) fn kept_place(self) -> Option<u16> {
+        let kept = self.extra().checked_sub(1).filter(|_| self.about() == About::Exclusive);
+        kept.and_then(|place| u16::try_from(place).ok())
+    }
+
     /// Who it tells about; `limit` is the semaphore's.
     pub(super) fn holder(self, limit: u16) -> Holder {
         let mut at = TEXT_AT;
@@ -266,6 +272,11 @@ impl Hot {
             let next = HOT_AT + ((1 - place) * RECORD) as u64;
             Record::read(places[place]).map(|record| (record, next))
         })
+    }
+
+    /// Both records, as far as they can be read.
+    pub(super) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        [0, 1].into_iter().filter_map(|place| Record::read(self.0.get(place * RECORD..)?))
     }
 
     /// The flags: a byte that is not zero says that somebody waits there, if the byte's lock

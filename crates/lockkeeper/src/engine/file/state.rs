@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use tokio::sync::oneshot;
 
 use super::lockfile::{Key, LockFile};
 use super::permits::{Picked, Pool};
 use super::wait::Wait;
+use super::{presence, wire};
 use crate::engine::{ClaimId, HoldId};
 use crate::words::claim::Mode;
 use crate::words::name::{Kind, Name};
@@ -31,6 +33,8 @@ pub(super) enum Share {
         file: LockFile,
         /// Where the holder is shown.
         shown: Option<u16>,
+        /// The place in the line that an exclusive hold has kept from its wait.
+        place: Option<u16>,
     },
     /// Permits of the process's pool.
     Permits(Arc<Pool>, Picked),
@@ -41,6 +45,14 @@ impl Share {
         match self {
             Self::Own { file, .. } => file,
             Self::Permits(pool, _) => pool.file(),
+        }
+    }
+
+    /// Unlocks whatever it has.
+    pub(super) fn unlock(&self) -> Result<(), Errno> {
+        match self {
+            Self::Own { file, place, .. } => presence::free(file, *place),
+            Self::Permits(pool, _) => wire::unlock_all(pool.file()),
         }
     }
 

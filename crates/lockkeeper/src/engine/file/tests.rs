@@ -6,6 +6,7 @@ mod direct;
 mod durable;
 mod files;
 mod gc;
+mod kept_place;
 mod latch;
 mod mutual;
 mod own_wait;

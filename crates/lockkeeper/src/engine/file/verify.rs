@@ -39,7 +39,8 @@ impl Facts<'_> {
     /// kernel keeps it beside the contents: an exclusive holder writes them anew. An error of the
     /// system is neither.
     pub(super) fn verify(&self, who: Stamp) -> Verdict {
-        let seen = match self.file.look_from_the_top(self.dir, self.key) {
+        let path = self.dir.path_of(&self.key.file);
+        let seen = match path.and_then(|path| self.file.look_along(&path)) {
             Ok(Seen::Replaced) => return Verdict::Lost(Lost::Replaced),
             Ok(seen) => seen,
             Err(e) => return self.unknown("look at", e),

@@ -32,6 +32,8 @@ pub(super) struct Wait {
 struct State {
     called_off: bool,
     look_again: bool,
+    /// The one that its thread lets through.
+    signal: Option<libc::c_int>,
     blocked: Option<Blocked>,
     /// The descriptor that was exchanged under the waiting thread, for undoing what it had.
     rescued: Option<Descriptor>,
@@ -62,6 +64,7 @@ impl Wait {
             state: Mutex::new(State {
                 called_off: false,
                 look_again: false,
+                signal: None,
                 blocked: None,
                 rescued: None,
             }),
@@ -73,9 +76,18 @@ impl Wait {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until the range is locked, or the wait is called off.
+    /// Chooses the signal that ends a wait of this thread, and lets it through until the answer is
+    /// dropped.
+    pub(super) fn let_through(&self) -> LetThrough {
+        let signal = signal();
+        self.state().signal = signal;
+        let was_blocked = signal.is_some_and(|signal| mask(libc::SIG_UNBLOCK, signal));
+        LetThrough { signal, was_blocked }
+    }
+
+    /// Blocks until the range is locked, or the wait is called off. The thread lets the signal
+    /// through.
     pub(super) fn lock(&self, file: &LockFile, span: Span, grip: Grip) -> Result<Event, Errno> {
-        let through = let_through();
         loop {
             {
                 let mut state = self.state();
@@ -84,7 +96,7 @@ impl Wait {
                 }
                 // SAFETY: always successful, and has no preconditions.
                 let thread = Thread(unsafe { libc::pthread_self() });
-                let (fd, signal) = (file.as_fd().as_raw_fd(), through.signal);
+                let (fd, signal) = (file.as_fd().as_raw_fd(), state.signal);
                 state.blocked = Some(Blocked::Locking { thread, fd, signal });
             }
             let waited = wire::wait_lock(file, span, grip);
@@ -256,14 +268,8 @@ fn handler_of(signal: libc::c_int) -> Option<usize> {
     }
 }
 
-/// Chooses the signal that ends a wait of this thread and lets it through until this is dropped.
-fn let_through() -> LetThrough {
-    let signal = signal();
-    let was_blocked = signal.is_some_and(|signal| mask(libc::SIG_UNBLOCK, signal));
-    LetThrough { signal, was_blocked }
-}
-
-struct LetThrough {
+/// See [`Wait::let_through`].
+pub(super) struct LetThrough {
     signal: Option<libc::c_int>,
     was_blocked: bool,
 }

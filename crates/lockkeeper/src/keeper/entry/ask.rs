@@ -7,7 +7,7 @@ use super::request::Request;
 use super::state::Waiting;
 use super::turns::{Guards, TurnRecord};
 use super::{Entry, Locked, Outcome, State};
-use crate::engine::OwnWait;
+use crate::engine::{Attempt, Event as Told, OwnWait};
 use crate::keeper::cell::{NewTurn, TurnCell};
 use crate::keeper::driver::Due;
 use crate::observe::Seen;
@@ -98,7 +98,44 @@ impl Entry {
     ) -> Poll<Result<Begun>> {
         let mut locked = self.lock();
         let now = self.keeper.now();
-        match self.fetch(&mut locked, now, seq, request) {
+        self.poll_locked(&mut locked, now, seq, request, waker)
+    }
+
+    /// The same where the thread's own wait has ended: it takes what it is offered in the same
+    /// step, so that no thread is woken for it, and none sees to it that it is taken in time.
+    pub(crate) fn poll_told(
+        self: &Arc<Self>,
+        told: Told,
+        seq: Seq,
+        request: &Request,
+        waker: &Waker,
+    ) -> Poll<Result<Begun>> {
+        let (claim, answer) = match told {
+            Told::Granted { claim, grant } if grant.lease.is_none() => {
+                (claim, Attempt::Granted(grant))
+            }
+            Told::Failed { claim, error } => (claim, Attempt::Failed(error)),
+            told => {
+                self.keeper.event(told);
+                return self.poll_turn(seq, request, waker);
+            }
+        };
+        let mut locked = self.lock();
+        let now = self.keeper.now();
+        let event = self.understand(&mut locked, claim, now, answer);
+        self.step(&mut locked, now, event);
+        self.poll_locked(&mut locked, now, seq, request, waker)
+    }
+
+    fn poll_locked(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        now: Ticks,
+        seq: Seq,
+        request: &Request,
+        waker: &Waker,
+    ) -> Poll<Result<Begun>> {
+        match self.fetch(locked, now, seq, request) {
             Some(outcome) => Poll::Ready(outcome),
             None => {
                 if let Some(waiting) =
