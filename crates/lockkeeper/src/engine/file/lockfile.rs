@@ -317,7 +317,7 @@ impl LockFile {
     /// Follows the whole path in one look: whoever opens it now has our file. That says nothing of
     /// the directory that it was opened in.
     pub(super) fn look_along(&self, path: &CStr) -> Result<Seen, Errno> {
-        wire::look(AT_FDCWD, path).map(|found| self.seen(found))
+        wire::look_but_for_times(path).map(|found| self.seen(found))
     }
 
     /// Follows the path in the directory that it was opened in, whatever is known.
