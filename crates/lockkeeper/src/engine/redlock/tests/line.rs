@@ -256,6 +256,11 @@ fn r11_who_comes_anew_overtakes_no_place_that_lives_though_it_is_nobodys_turn() 
     let [first, second] = quorum.plant(2)[..] else { panic!("there are two") };
     let tried = process.attempt_try(&claim(&process, "a"));
     assert!(matches!(tried, Attempt::Busy(_)), "it overtook: {tried:?}");
+    // A majority answers for all: what the last one is asked may come to it later.
+    until("its turn began on each", || {
+        let turns = quorum.each(&["GET", &key(":turn")]);
+        turns.iter().all(|turn| turn.starts_with(&first.to_string()))
+    });
     until_no_turn_is_on(&quorum);
     let joins = long(&process);
     let joined = process.attempt(&joins);
