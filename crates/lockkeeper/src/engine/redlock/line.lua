@@ -10,6 +10,9 @@
 -- 3. Is a name free and nobody's turn, then whoever stands in line may have it: it asks once those
 --    before it had their time (waiter.rs). Who comes anew may not: it is the turn of the first
 --    that lives.
+--    Nor does a turn keep out one that waits for longer than whose turn it is: its place was lost
+--    here, as where the line was evicted, and the other members may have it first. Whose turn it
+--    was stands in line again.
 -- 4. A turn that is over is kept: whoever takes the name after it, or before others that gave a
 --    sign, has found somebody dead. All have to give a sign of life anew: from then on it is the
 --    turn of the first that gave one, and until there is one everybody is told. The others keep
@@ -153,9 +156,15 @@ local function waits_no_more(line, signs, turn, claim, now)
   local now_is = turn_of(turn, now)
   if now_is and now_is.claim == claim then redis.call('DEL', turn) end
 end
--- It has the name, and waits no more: see rule 4.
-local function came(line, signs, turn, claim, now_is, now)
+-- Whether a claim that waits since then comes before another.
+local function precedes(first, claim, than, other)
+  first, than = tonumber(first), tonumber(than)
+  return first < than or first == than and claim < other
+end
+-- It has the name, and waits no more: see rules 3 and 4.
+local function came(line, signs, turn, claim, since, now_is, now)
   local passes = now_is and now_is.claim ~= claim
+  local goes_on = passes and precedes(since, claim, now_is.first, now_is.claim)
   if not now_is and (redis.call('ZRANK', line, claim) or 0) > 0 then
     -- It lives, whatever is known of it: its own place is not forgotten, and none behind it first.
     redis.call('ZADD', signs, whole(now), claim)
@@ -164,7 +173,10 @@ local function came(line, signs, turn, claim, now_is, now)
   end
   leave(line, signs, claim)
   if now_is then redis.call('DEL', turn) end
-  if passes and redis.call('EXISTS', line) == 1 then
+  if goes_on then
+    -- Nobody is dead because of that.
+    stand(line, signs, now_is.claim, now_is.first, now)
+  elseif passes and redis.call('EXISTS', line) == 1 then
     redis.call('ZADD', signs, whole(now), ALL)
     redis.call('PEXPIRE', signs, PLACE / 1000)
   end

@@ -32,15 +32,19 @@ else
   local turn = turn_of(KEYS[7], now)
   if not holds then
     local its_turn = turn and turn.claim == claim
-    if not its_turn and not (turn and turn.left > 0) and not redis.call('ZSCORE', KEYS[5], claim)
-      and first_that_lives(KEYS[5], KEYS[6], now)
+    local function waits_longer(than, other) return precedes(ARGV[7], claim, than, other) end
+    local next_is, waits_since
+    if not its_turn and not (turn and turn.left > 0) and not redis.call('ZSCORE', KEYS[5], claim) then
+      next_is, waits_since = first_that_lives(KEYS[5], KEYS[6], now)
+    end
+    if next_is and not waits_longer(waits_since, next_is)
       and hand_on(KEYS[5], KEYS[6], KEYS[7], ARGV[11], '-', now) then
       turn = turn_of(KEYS[7], now)
     end
-    if turn and not its_turn and turn.left > 0 then
+    if turn and not its_turn and turn.left > 0 and not waits_longer(turn.first, turn.claim) then
       return refused({'R', stamp, exact(last), exact(turn.left), turn.claim, turn.first})
     end
-    came(KEYS[5], KEYS[6], KEYS[7], claim, turn, now)
+    came(KEYS[5], KEYS[6], KEYS[7], claim, ARGV[7], turn, now)
   else
     waits_no_more(KEYS[5], KEYS[6], KEYS[7], claim, now)
   end

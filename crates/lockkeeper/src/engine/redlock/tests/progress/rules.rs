@@ -291,9 +291,16 @@ impl Lock {
     }
 
     /// It has the name, and waits no more.
-    fn came(&mut self, claim: &str, turn: Option<&str>, now_us: u64, flaw: Option<Flaw>) {
+    fn came(
+        &mut self,
+        (since, claim): Waits<'_>,
+        turn: Option<Waits<'_>>,
+        now_us: u64,
+        flaw: Option<Flaw>,
+    ) {
+        let goes_on = turn.filter(|turn| turn.1 != claim && precedes((since, claim), *turn));
         let passes = match turn {
-            Some(one) => one != claim,
+            Some((_, one)) => one != claim && goes_on.is_none(),
             None => {
                 let is_first = self.rank(claim).unwrap_or(0) == 0;
                 let first = if is_first { None } else { self.first_that_lives(now_us) };
@@ -304,11 +311,23 @@ impl Lock {
             self.leave(claim);
         }
         self.turn = None;
+        if let Some((first, one)) = goes_on {
+            self.stand(one, first, now_us);
+        }
         if passes && flaw != Some(Flaw::KeepsDead) && !self.line.is_empty() {
             self.signs.insert(ALL.to_owned(), i64::try_from(now_us).unwrap_or(i64::MAX));
             self.signs_until = (now_us + PLACE_US) / 1000;
         }
     }
+}
+
+/// Since when a claim waits, and which.
+type Waits<'a> = (&'a str, &'a str);
+
+/// Whether one comes before another.
+fn precedes((first, claim): Waits<'_>, (than, other): Waits<'_>) -> bool {
+    let (first, than) = (number(first), number(than));
+    first < than || first == than && claim < other
 }
 
 impl Rules {
@@ -416,7 +435,7 @@ impl Rules {
             true => last + 1.0,
             false => proposed.max(last + 1.0),
         };
-        let (flaw, holds) = (self.flaw, first == HELD);
+        let (flaw, holds, first_of) = (self.flaw, first == HELD, first.as_str());
         let lock = self.lock(key);
         let (mut round, mut since) = (number(round), stamp.clone());
         let refused = |lock: &mut Lock, mut answer: Vec<String>| {
@@ -448,7 +467,11 @@ impl Rules {
                 let nobody = lock.turn.is_none() && lock.line.is_empty();
                 let comes = !its && !lasts && !nobody && lock.rank(claim).is_none();
                 let lives = flaw == Some(Flaw::KeepsDead) && !lock.line.is_empty();
-                let anew = comes && (lives || lock.first_that_lives(now_us).is_some());
+                let first_is =
+                    lock.first_that_lives(now_us).and_then(|at| lock.line.get(at).cloned());
+                let longer = |first: &str, one: &str| precedes((first_of, claim), (first, one));
+                let anew = comes
+                    && (lives || first_is.is_some_and(|(since, one)| !longer(&exact(since), &one)));
                 if anew && flaw != Some(Flaw::IgnoresLine) {
                     let (some, _) = lock.hand_on(channel, "-", now_us, (publish, flaw));
                     if some {
@@ -458,13 +481,14 @@ impl Rules {
                 if let Some((one, since, left)) = &turn
                     && !its
                     && *left > 0
+                    && !longer(since, one)
                     && flaw != Some(Flaw::IgnoresLine)
                 {
                     let left = left.to_string();
                     return refused(lock, words(&["R", &stamp, &exact(last), &left, one, since]));
                 }
-                let turn = turn.as_ref().map(|(one, ..)| one.as_str());
-                lock.came(claim, turn, now_us, flaw);
+                let turn = turn.as_ref().map(|(one, since, _)| (since.as_str(), one.as_str()));
+                lock.came((first_of, claim), turn, now_us, flaw);
             }
         }
         let ttl: u64 = ttl.parse().unwrap_or_default();
