@@ -15,8 +15,8 @@ impl Quorum {
             return (0, 0);
         }
         let now = self.steady.now();
-        let answering = self.members.iter().filter(|member| member.link.is_up());
-        let clock = middle(answering.filter_map(|member| member.reached_us(now)).collect());
+        let clocks = self.members.iter().filter_map(|member| member.reached_us(now));
+        let clock = middle(clocks.collect());
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
         (next_number(known, clock).unwrap_or(known), next_number(0, clock).unwrap_or(0))
     }
@@ -28,9 +28,10 @@ impl Quorum {
     }
 }
 
-/// The clock that numbers are proposed by: the middle one of those that answer, the slower of two.
-/// One that is wrong moves no proposal, forward or back, while most of these are right. Floors are
-/// of the fastest: they are to be above what anybody proposed by any of them.
+/// The clock that numbers are proposed by: the middle one of all, the slower of two. One that is
+/// wrong moves no proposal, forward or back, while most of these are right. Those of members that
+/// are away count: without them it might go back, and whoever comes then would pass all that wait.
+/// Floors are of the fastest: they are to be above what anybody proposed by any of them.
 pub(super) fn middle(mut clocks: Vec<u64>) -> u64 {
     clocks.sort_unstable();
     let middle = clocks.len().saturating_sub(1) / 2;

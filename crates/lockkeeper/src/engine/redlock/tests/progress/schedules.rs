@@ -88,6 +88,13 @@ fn made_up_courses_of_a_quorum_go_well() {
 }
 
 #[test]
+fn r11_a_member_that_goes_away_or_loses_its_line_lets_nobody_pass_those_that_wait() {
+    for seed in [88, 104] {
+        must_be_right("made up", seed, &random(seed).play(seed));
+    }
+}
+
+#[test]
 fn r4_a_hold_of_a_second_costs_commands_of_its_own_and_a_few_for_each_that_waits() {
     for processes in [2, 4, 8, 16, 32] {
         // What connecting costs is in both.
