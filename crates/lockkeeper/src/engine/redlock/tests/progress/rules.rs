@@ -298,7 +298,9 @@ impl Lock {
         now_us: u64,
         flaw: Option<Flaw>,
     ) {
-        let goes_on = turn.filter(|turn| turn.1 != claim && precedes((since, claim), *turn));
+        let ignores = flaw == Some(Flaw::IgnoresLine);
+        let longer = |turn: &Waits<'_>| turn.1 != claim && precedes((since, claim), *turn);
+        let goes_on = turn.filter(|turn| !ignores && longer(turn));
         let passes = match turn {
             Some((_, one)) => one != claim && goes_on.is_none(),
             None => {
