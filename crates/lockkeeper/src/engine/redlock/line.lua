@@ -161,10 +161,10 @@ local function precedes(first, claim, than, other)
   first, than = tonumber(first), tonumber(than)
   return first < than or first == than and claim < other
 end
--- It has the name, and waits no more: see rules 3 and 4.
+-- It has the name, and waits no more, if it did since then: see rules 3 and 4.
 local function came(line, signs, turn, claim, since, now_is, now)
   local passes = now_is and now_is.claim ~= claim
-  local goes_on = passes and precedes(since, claim, now_is.first, now_is.claim)
+  local goes_on = passes and since and precedes(since, claim, now_is.first, now_is.claim)
   if not now_is and (redis.call('ZRANK', line, claim) or 0) > 0 then
     -- It lives, whatever is known of it: its own place is not forgotten, and none behind it first.
     redis.call('ZADD', signs, whole(now), claim)

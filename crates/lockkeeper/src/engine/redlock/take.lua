@@ -32,7 +32,11 @@ else
   local turn = turn_of(KEYS[7], now)
   if not holds then
     local its_turn = turn and turn.claim == claim
-    local function waits_longer(than, other) return precedes(ARGV[7], claim, than, other) end
+    -- One that tries does not wait.
+    local waits = ARGV[8] == '1' and ARGV[7]
+    local function waits_longer(than, other)
+      return waits and precedes(waits, claim, than, other)
+    end
     local next_is, waits_since
     if not its_turn and not (turn and turn.left > 0) and not redis.call('ZSCORE', KEYS[5], claim) then
       next_is, waits_since = first_that_lives(KEYS[5], KEYS[6], now)
@@ -44,7 +48,7 @@ else
     if turn and not its_turn and turn.left > 0 and not waits_longer(turn.first, turn.claim) then
       return refused({'R', stamp, exact(last), exact(turn.left), turn.claim, turn.first})
     end
-    came(KEYS[5], KEYS[6], KEYS[7], claim, ARGV[7], turn, now)
+    came(KEYS[5], KEYS[6], KEYS[7], claim, waits, turn, now)
   else
     waits_no_more(KEYS[5], KEYS[6], KEYS[7], claim, now)
   end

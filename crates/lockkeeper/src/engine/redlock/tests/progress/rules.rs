@@ -293,14 +293,14 @@ impl Lock {
     /// It has the name, and waits no more.
     fn came(
         &mut self,
-        (since, claim): Waits<'_>,
+        (since, claim): (Option<&str>, &str),
         turn: Option<Waits<'_>>,
         now_us: u64,
         flaw: Option<Flaw>,
     ) {
-        let ignores = flaw == Some(Flaw::IgnoresLine);
-        let longer = |turn: &Waits<'_>| turn.1 != claim && precedes((since, claim), *turn);
-        let goes_on = turn.filter(|turn| !ignores && longer(turn));
+        let waits = since.filter(|_| flaw != Some(Flaw::IgnoresLine));
+        let longer = |turn: &Waits<'_>| waits.is_some_and(|since| precedes((since, claim), *turn));
+        let goes_on = turn.filter(|turn| turn.1 != claim && longer(turn));
         let passes = match turn {
             Some((_, one)) => one != claim && goes_on.is_none(),
             None => {
@@ -471,7 +471,9 @@ impl Rules {
                 let lives = flaw == Some(Flaw::KeepsDead) && !lock.line.is_empty();
                 let first_is =
                     lock.first_that_lives(now_us).and_then(|at| lock.line.get(at).cloned());
-                let longer = |first: &str, one: &str| precedes((first_of, claim), (first, one));
+                let waits = waits == "1";
+                let longer =
+                    |first: &str, one: &str| waits && precedes((first_of, claim), (first, one));
                 let anew = comes
                     && (lives || first_is.is_some_and(|(since, one)| !longer(&exact(since), &one)));
                 if anew && flaw != Some(Flaw::IgnoresLine) {
@@ -490,7 +492,7 @@ impl Rules {
                     return refused(lock, words(&["R", &stamp, &exact(last), &left, one, since]));
                 }
                 let turn = turn.as_ref().map(|(one, since, _)| (since.as_str(), one.as_str()));
-                lock.came((first_of, claim), turn, now_us, flaw);
+                lock.came((waits.then_some(first_of), claim), turn, now_us, flaw);
             }
         }
         let ttl: u64 = ttl.parse().unwrap_or_default();
