@@ -1,9 +1,13 @@
 //! Conversions: readers and writers beside an upgradable hold.
 
+use std::time::Duration;
+
+use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
-use super::support::{Process, granted, number};
+use super::support::{Process, granted, number, options, until};
+
 use crate::engine::{Attempt, End, Renewal};
-use crate::words::claim::Mode;
+use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
 
 #[test]
@@ -69,4 +73,36 @@ fn an_upgrade_that_is_withdrawn_after_it_was_granted_leaves_the_hold_as_it_was()
     assert!(matches!(one.withdraw(conversion.id), End::Freed));
     two.take("a", Mode::Shared);
     assert!(matches!(one.renew(up.id), Renewal::Extended { .. }));
+}
+
+#[test]
+fn g5_a_conversion_whose_answer_was_lost_is_unknown_and_the_same_one_again_is_granted() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let mut options = options(proxy.port());
+    options.request_timeout = Duration::from_secs(15);
+    let (one, two) = (Process::with(options), Process::of(&server));
+    let convert = |up: &Claim, to: &Claim| one.wait(one.engine.convert(up.id, to));
+    // The server learns the scripts, so that it is the conversion whose answer is lost.
+    let (warm, _) = one.take("warm", Mode::Upgradable);
+    granted(convert(&warm, &one.exclusive("warm")));
+    for (name, lost) in [("a", 0), ("b", 3)] {
+        let (up, first) = one.take(name, Mode::Upgradable);
+        let record = &format!("lockkeeper:{{lock:{name}}}");
+        let before = server.command(&["GET", record]);
+        proxy.set(Way::Down, Fault { cut_after: Some(lost), ..Fault::default() });
+        let alone = one.exclusive(name);
+        let lost = convert(&up, &alone);
+        assert!(matches!(&lost, Attempt::Unknown(e) if e.kind() == ErrorKind::Unknown), "{lost:?}");
+        one.link(false);
+        one.link(true);
+        until("the server has converted it", || server.command(&["GET", record]) != before);
+        let reader = two.attempt_try(&two.claim(name, Mode::Shared));
+        assert!(matches!(reader, Attempt::Busy(_)), "it may be alone already: {reader:?}");
+        let again = granted(convert(&up, &alone));
+        assert!(number(&again) > number(&first));
+        assert!(matches!(one.renew(up.id), Renewal::Extended { .. }));
+        assert!(matches!(one.release(up.id), End::Freed));
+        assert_eq!(server.command(&["EXISTS", record]), ["0"], "held once");
+    }
 }
