@@ -11,8 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::time::Duration;
 
-use lockkeeper_testkit::proxy::Elsewhere;
-use lockkeeper_testkit::proxy::{Fault as Bytes, Proxy, Way};
+use lockkeeper_testkit::proxy::{Elsewhere, Fault as Bytes, Proxy, Way};
 
 use super::Random;
 use super::arena::{Failed, Mended};
