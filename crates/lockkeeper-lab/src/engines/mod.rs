@@ -169,7 +169,9 @@ pub(crate) fn of(url: &str) -> &'static dyn LabEngine {
 /// Makes the laboratory's own registrations known to this process: the quorum whose members wait
 /// for two seconds in place of a minute, so that tests need not.
 pub fn known() {
+    #[cfg(feature = "redlock")]
     static ONCE: std::sync::Once = std::sync::Once::new();
+    #[cfg(feature = "redlock")]
     ONCE.call_once(|| {
         let registered = lockkeeper::Locks::register(lockkeeper::redlock_laboratory());
         assert!(registered.is_ok(), "the scheme is ours alone: {registered:?}");
