@@ -161,7 +161,7 @@ impl Quorum {
     fn came_up(&self, at: usize) -> Result<()> {
         let Some(member) = self.members.get(at) else { return Ok(()) };
         member.came_up();
-        self.connections.fetch_add(1, Ordering::AcqRel);
+        self.inlet.iter().for_each(|inlet| inlet.made());
         match self.unfit(at, member) {
             Some(error) => {
                 member.is_of_no_use(&error);

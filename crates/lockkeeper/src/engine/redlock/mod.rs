@@ -83,7 +83,7 @@ use crate::words::claim::{self, Claim};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantee::{Description, Warning};
-use crate::words::id::{ClaimId, HoldId, LeaseId, fork_generation};
+use crate::words::id::{ClaimId, HoldId, LeaseId};
 use crate::words::name::Name;
 
 /// The engine; nothing is sent before [`Engine::open`].
@@ -103,9 +103,6 @@ struct Quorum {
     members: Vec<Member>,
     /// Where their answers come in.
     inlet: Option<Arc<All>>,
-    /// How many connections were made.
-    connections: AtomicU64,
-    born: u32,
     timer: Timer,
     state: Mutex<State>,
     watches: watch::Watches,
@@ -302,8 +299,6 @@ impl Quorum {
                 keys: Keys::new(&options.namespace, db),
                 members: members.collect(),
                 inlet: All::new(),
-                connections: AtomicU64::new(0),
-                born: fork_generation(),
                 timer: Timer::default(),
                 state: Mutex::default(),
                 watches: watch::Watches::default(),
@@ -327,16 +322,8 @@ impl Quorum {
 
     /// Where the answers of all members come in. In TLS the keeper's thread reads them.
     fn inlet(&self) -> Option<Arc<dyn Inlet>> {
-        if self.born != fork_generation() {
-            return None;
-        }
-        let all = self.inlet.clone()?;
-        let connections = self.connections.load(Ordering::Acquire);
-        if all.is_new(connections) {
-            let of = |(at, member): (u16, &Member)| Some((Node(at), member.link.inlet()?));
-            all.follow(connections, &(0..).zip(&self.members).filter_map(of).collect::<Vec<_>>());
-        }
-        Some(all)
+        let of = |(at, member): (u16, &Member)| Some((Node(at), member.link.inlet()?));
+        self.inlet.as_ref()?.of(|| (0..).zip(&self.members).filter_map(of).collect())
     }
 
     fn is_closed(&self) -> bool {

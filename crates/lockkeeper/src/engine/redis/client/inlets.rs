@@ -8,6 +8,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::node::Node;
 use crate::engine::{Flush, Inlet, Took};
+use crate::words::id::fork_generation;
 
 /// How many of them are read at a time.
 const AT_ONCE: usize = 16;
@@ -18,9 +19,12 @@ pub(in crate::engine) struct All {
     epoll: Epoll,
     socket: Arc<OwnedFd>,
     watched: AtomicBool,
-    /// As of how many connections that were made the inlets are known.
+    /// How many connections were made.
+    made: AtomicU64,
+    /// As of how many of them the inlets are known.
     known: AtomicU64,
     inlets: Mutex<Inlets>,
+    born: u32,
 }
 
 #[derive(Default)]
@@ -45,18 +49,41 @@ impl All {
     pub(in crate::engine) fn new() -> Option<Arc<Self>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).ok()?;
         let socket = Arc::new(epoll.0.try_clone().ok()?);
-        let (watched, known) = (AtomicBool::new(false), AtomicU64::new(0));
-        Some(Arc::new(Self { epoll, socket, watched, known, inlets: Mutex::default() }))
+        Some(Arc::new(Self {
+            epoll,
+            socket,
+            watched: AtomicBool::new(false),
+            made: AtomicU64::new(0),
+            known: AtomicU64::new(0),
+            inlets: Mutex::default(),
+            born: fork_generation(),
+        }))
     }
 
-    /// Whether other connections were made than are known.
-    pub(in crate::engine) fn is_new(&self, connected: u64) -> bool {
-        self.known.load(Ordering::Acquire) != connected
+    /// A connection was made.
+    pub(in crate::engine) fn made(&self) {
+        self.made.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The inlet of all connections, which are asked for where one was made. A child of this
+    /// process has none, and looks at nothing that may be locked.
+    pub(in crate::engine) fn of(
+        self: &Arc<Self>,
+        now: impl FnOnce() -> Vec<(Node, Arc<dyn Inlet>)>,
+    ) -> Option<Arc<dyn Inlet>> {
+        if self.born != fork_generation() {
+            return None;
+        }
+        let made = self.made.load(Ordering::Acquire);
+        if self.known.load(Ordering::Acquire) != made {
+            self.follow(made, &now());
+        }
+        Some(self.clone())
     }
 
     /// These are the connections now, of so many that were made.
-    pub(in crate::engine) fn follow(&self, connected: u64, now: &[(Node, Arc<dyn Inlet>)]) {
-        self.known.store(connected, Ordering::Release);
+    fn follow(&self, made: u64, now: &[(Node, Arc<dyn Inlet>)]) {
+        self.known.store(made, Ordering::Release);
         let mut inlets = self.lock();
         // What has ended took its descriptor along.
         inlets.known.retain(|known| known.inlet.strong_count() > 0);
@@ -79,9 +106,7 @@ impl All {
             inlets.known.push(Known { node: new.0, number, inlet: Arc::downgrade(&new.1) });
         }
     }
-}
 
-impl All {
     fn lock(&self) -> MutexGuard<'_, Inlets> {
         self.inlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,10 +231,10 @@ mod tests {
         assert_eq!(written(), [1, 1, 1]);
     }
 
-    fn follows(all: &All, connected: u64, inlets: &[&Arc<Gathers>]) {
+    fn follows(all: &All, made: u64, inlets: &[&Arc<Gathers>]) {
         let of =
             |(node, inlet): (u16, &&Arc<Gathers>)| (Node(node), (*inlet).clone() as Arc<dyn Inlet>);
-        all.follow(connected, &(0..).zip(inlets).map(of).collect::<Vec<_>>());
+        all.follow(made, &(0..).zip(inlets).map(of).collect::<Vec<_>>());
     }
 
     #[test]

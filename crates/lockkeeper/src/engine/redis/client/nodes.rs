@@ -9,7 +9,7 @@ mod redirect;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ pub(in crate::engine) struct Nodes {
     everywhere: bool,
     state: Mutex<State>,
     ended: Notify,
-    /// How many connections were made.
-    connected: Arc<AtomicU64>,
+    /// Where the answers of all nodes come in.
+    inlet: Option<Arc<All>>,
     born: u32,
     weak: Weak<Self>,
 }
@@ -74,7 +74,6 @@ struct State {
     channels: BTreeMap<String, (u16, Option<Node>)>,
     tracks: Option<Tracking>,
     brought: &'static [Which],
-    inlet: Option<Arc<All>>,
     /// How much is being left or given back at each node.
     parting: BTreeMap<Node, usize>,
     closed: bool,
@@ -97,9 +96,9 @@ impl Nodes {
             label,
             ears,
             everywhere,
-            state: Mutex::new(State { inlet: All::new(), ..State::default() }),
+            state: Mutex::default(),
             ended: Notify::new(),
-            connected: Arc::default(),
+            inlet: All::new(),
             born: fork_generation(),
             weak: weak.clone(),
         })
@@ -140,11 +139,11 @@ impl Nodes {
         let fresh = self.ears.clone();
         link.before_each(move || fresh.fresh(node));
         let (ears, slots) = (self.ears.clone(), self.slots.clone());
-        let connected = self.connected.clone();
+        let inlet = self.inlet.clone();
         let (weak, again) = (Arc::downgrade(&link), AtomicBool::new(false));
         let tell = move |up| match weak.upgrade() {
             Some(link) if up => {
-                connected.fetch_add(1, Ordering::AcqRel);
+                inlet.iter().for_each(|inlet| inlet.made());
                 let again = again.swap(true, Ordering::Relaxed);
                 ears.up(node, link.facts().and_then(|facts| facts.time), again);
             }
@@ -455,20 +454,9 @@ impl Nodes {
         Some(facts)
     }
 
-    /// Where the answers of all nodes come in.
     pub(super) fn inlet(&self) -> Option<Arc<dyn Inlet>> {
-        if self.born != fork_generation() {
-            return None;
-        }
-        let state = self.lock();
-        let all = state.inlet.clone()?;
-        let connected = self.connected.load(Ordering::Acquire);
-        if !all.is_new(connected) {
-            return Some(all);
-        }
         let of = |(node, link): (&Node, &Arc<Link>)| Some((*node, link.inlet()?));
-        all.follow(connected, &state.links.iter().filter_map(of).collect::<Vec<_>>());
-        Some(all)
+        self.inlet.as_ref()?.of(|| self.lock().links.iter().filter_map(of).collect())
     }
 
     /// What is about this key is being left or given back, for as long as the answer is kept.
