@@ -32,6 +32,5 @@ if held.ttl == tonumber(ARGV[2]) and held.first == first then
 else
   write(held.number)
 end
-redis.call('EXPIRE', KEYS[2], 604800)
-remember(KEYS[3], last, ahead, now)
+keep_on(KEYS[2], KEYS[3], last, ahead, now)
 return {'Y', stamp, exact(held.number == number and number or last + 1), counts}

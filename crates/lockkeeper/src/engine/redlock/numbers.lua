@@ -54,6 +54,11 @@ local function remember(member, number, ahead, now)
     redis.call('HSET', member, 'ahead', exact(number))
   end
 end
+-- Keeps the number of a name for another week.
+local function keep_on(last, member, number, ahead, now)
+  redis.call('EXPIRE', last, 604800)
+  remember(member, number, ahead, now)
+end
 -- Keeps a number (R7), for a week like native Redis. For ever it keeps `top`, which is not below
 -- the number of any name, and a second ahead of the clock, so that not each number writes it. Where
 -- the clock was set back a number may be far ahead of it, and not above `top`.

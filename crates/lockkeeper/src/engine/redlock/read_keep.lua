@@ -20,7 +20,6 @@ write_reader(KEYS, ARGV[1], now + ARGV[2] * 1000, text, ARGV[2])
 if number > last then
   keep(KEYS[2], KEYS[3], number, top, ahead, now)
 else
-  redis.call('EXPIRE', KEYS[2], 604800)
-  remember(KEYS[3], last, ahead, now)
+  keep_on(KEYS[2], KEYS[3], last, ahead, now)
 end
 return {'Y', stamp, exact(number), counts}
