@@ -10,9 +10,10 @@ use super::acquire::Entry;
 use super::heard::{IN_LINE, READERS};
 use super::recipe::{Event as Step, Outcome};
 use super::wire::Member;
-use super::{Quorum, all, errors};
+use super::{Quorum, State, all, errors};
 use crate::engine::{Answer, Attempt, BoxFuture, End, Event, Line, Place, Released, Renewal};
 use crate::words::claim::{Claim, Mode};
+use crate::words::clock::Ticks;
 use crate::words::id::{ClaimId, HoldId, LeaseId};
 use crate::words::lost::Lost;
 
@@ -136,20 +137,21 @@ impl Quorum {
 
     /// The holds in the order in which they were granted: most have been given back by their time.
     async fn mark_all(self: Arc<Self>) {
+        let mut asked = None;
         loop {
             let (at, id) = {
                 let mut state = self.state();
-                let Some((at, id)) = state.marks.front().copied() else { return };
-                if !state.claims.get(&id).is_some_and(Entry::is_unmarked) {
-                    // The last one ends this task with the queue locked: the next one begins
-                    // another.
-                    state.marks.pop_front();
-                    if state.marks.is_empty() {
-                        return;
-                    }
-                    continue;
+                let State { claims, marks, .. } = &mut *state;
+                // One that was asked may be unmarked still, and is not asked twice.
+                let is_over = |mark: &(Ticks, ClaimId)| {
+                    asked == Some(*mark) || !claims.get(&mark.1).is_some_and(Entry::is_unmarked)
+                };
+                while marks.front().is_some_and(is_over) {
+                    marks.pop_front();
                 }
-                (at, id)
+                // This task ends with the queue locked: the next hold begins another.
+                let Some(first) = marks.front().copied() else { return };
+                first
             };
             let rest = at.since(self.steady.now());
             if !rest.is_zero() {
@@ -161,12 +163,7 @@ impl Quorum {
             }
             let stepped = self.step(id, Step::Complete);
             self.follow_rest(id, stepped.flights);
-            // It may be unmarked still, and is not asked twice.
-            let mut state = self.state();
-            state.marks.pop_front();
-            if state.marks.is_empty() {
-                return;
-            }
+            asked = Some((at, id));
         }
     }
 
