@@ -112,8 +112,8 @@ impl Quorum {
                 if quorum.came_up(at).is_ok() {
                     return quorum.is_back(at);
                 }
-            } else if let Some(member) = quorum.members.get(at) {
-                member.went_away();
+            } else {
+                quorum.clock(Some(at));
             }
             quorum.tell_majority();
         };

@@ -65,6 +65,7 @@ use acquire::Entry;
 use name::Keys;
 use options::RedlockOptions;
 use plain::Plain;
+use proposal::Slewed;
 use recipe::Silent;
 use timer::Timer;
 use wire::Member;
@@ -108,6 +109,8 @@ struct Quorum {
     watches: watch::Watches,
     /// No number up to this one is proposed.
     known: Mutex<u64>,
+    /// The clock that was proposed by last.
+    slewed: Mutex<Slewed>,
     /// Somebody wishes that members are admitted.
     sooner: Notify,
     /// When all were asked last whether they can be, on the steady clock; 0: not yet.
@@ -303,6 +306,7 @@ impl Quorum {
                 state: Mutex::default(),
                 watches: watch::Watches::default(),
                 known: Mutex::new(0),
+                slewed: Mutex::default(),
                 sooner: Notify::new(),
                 looked: AtomicU64::new(0),
                 looked_over: AtomicBool::new(false),

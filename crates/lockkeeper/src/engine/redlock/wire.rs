@@ -1,7 +1,7 @@
 //! One member: its connection, its clock, whether it counts, and what it says to a request.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::engine::anchor::Anchor;
@@ -34,7 +34,9 @@ pub(super) struct Member {
     /// The steady one, as the link's.
     clock: Clock,
     anchor: Mutex<Option<Anchor>>,
-    reached: Mutex<Reached>,
+    /// Its time with our reading from after it told it, where `anchor` has one from before it was
+    /// asked: its clock is not behind that.
+    reached: Mutex<Option<Anchor>>,
     /// How long it takes to answer, in nanoseconds, smoothed; 0 before the first answer.
     trip: AtomicU64,
     /// Which run of it was connected last, and whether it was that one before as well.
@@ -45,27 +47,6 @@ pub(super) struct Member {
     clean: Mutex<Option<Clean>>,
     /// Why it does not count, where somebody has to mend that.
     refusal: Arc<Refusal>,
-}
-
-/// What a member's clock has reached.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reached {
-    /// Its time with our reading from after it told it, where `Member::anchor` has one from before
-    /// it was asked: its clock is not behind that.
-    told: Option<Anchor>,
-    /// Since when it is not connected, if it is not.
-    away: Option<Ticks>,
-}
-
-impl Reached {
-    /// A time that it has reached at one of our instants, were its clock a thousandth slower than
-    /// ours (R7). While it is away it goes half as fast: until it is behind those of the others,
-    /// and nothing is ordered by it any more, none that order by it go back.
-    fn at(self, at: Ticks) -> Option<u64> {
-        let connected = self.away.map_or(at, |away| away.min(at));
-        let since = u64::try_from(at.since(connected).as_micros() / 2).unwrap_or(u64::MAX);
-        Some(self.told?.server_us_slowly(connected).saturating_add(since))
-    }
 }
 
 /// From when on no lease lasts that a member may have lost with its data.
@@ -149,7 +130,6 @@ impl Member {
         if self.refusal.failed(Stage::Greeting, error, self.clock.now()) {
             warn(&self.options.address, error);
         }
-        *self.reached() = Reached::default();
         self.link.leave(self.clock.now(), error.message());
     }
 
@@ -239,14 +219,8 @@ impl Member {
         layout.parse().map_or(true, |layout: u64| layout > known).then(|| self.newer(&layout))
     }
 
-    /// It is connected no more.
-    pub(super) fn went_away(&self) {
-        self.reached().away.get_or_insert(self.clock.now());
-    }
-
     /// It was connected: its clock is known again, and whether it is admitted.
     pub(super) fn came_up(&self) {
-        self.reached().away = None;
         let Some(facts) = self.link.facts() else { return };
         if let Some((server_us, before)) = facts.time {
             self.heard(server_us, before, true);
@@ -280,13 +254,9 @@ impl Member {
         let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Anchor::new(server_us, before);
         *anchor = Some(anchor.filter(|_| !afresh).map_or(new, |old| old.newer(new)));
-        let mut reached = self.reached();
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Anchor::new(server_us, self.clock.now());
-        reached.told = Some(reached.told.filter(|_| !afresh).map_or(new, |old| old.newer(new)));
-    }
-
-    fn reached(&self) -> MutexGuard<'_, Reached> {
-        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+        *reached = Some(reached.filter(|_| !afresh).map_or(new, |old| old.newer(new)));
     }
 
     /// How long it takes to answer, if it ever did.
@@ -306,9 +276,11 @@ impl Member {
         self.trip.store(new, Ordering::Relaxed);
     }
 
-    /// A time that the member's clock has reached at one of our instants, if it ever told one.
+    /// A time that the member's clock has reached at one of our instants, were it a thousandth
+    /// slower than ours (R7).
     pub(super) fn reached_us(&self, at: Ticks) -> Option<u64> {
-        self.reached().at(at)
+        let reached = *self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.map(|reached| reached.server_us_slowly(at))
     }
 
     /// Which run of the server a request of now reaches; empty where it does not say.
@@ -437,20 +409,6 @@ fn is_about_numbers(call: &Call, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn r11_the_clock_of_a_member_that_is_away_goes_half_as_fast_and_never_back() {
-        let at = |ms: u64| Ticks(ms * 1_000_000);
-        let told = Some(Anchor::new(5_000_000, at(1_000)));
-        let here = Reached { told, away: None };
-        let away = Reached { told, away: Some(at(2_000)) };
-        assert_eq!(Reached::default().at(at(1_000)), None);
-        // A second of ours may be a thousandth less of its own.
-        assert_eq!([here, away].map(|clock| clock.at(at(2_000))), [Some(5_999_000); 2]);
-        assert_eq!(here.at(at(3_000)), Some(6_998_000));
-        assert_eq!(away.at(at(3_000)), Some(6_499_000));
-        assert_eq!(away.at(at(500)), Some(5_000_000), "an instant of before it told its time");
-    }
 
     #[test]
     fn r7_what_is_believed_ends_a_thousand_years_above_the_clock_and_goes_on_with_it() {
