@@ -10,9 +10,9 @@
 -- 3. Is a name free and nobody's turn, then whoever stands in line may have it: it asks once those
 --    before it had their time (waiter.rs). Who comes anew may not: it is the turn of the first
 --    that lives.
---    Nor does a turn keep out one that waits for longer than whose turn it is: its place was lost
---    here, as where the line was evicted, and the other members may have it first. Whose turn it
---    was stands in line again.
+--    One whose place was lost here, as where the line was evicted, comes before those that wait for
+--    less: the other members may have it first. A turn of theirs does not keep it out, and whose
+--    turn it was stands in line again. It asked before, and stands in no line here.
 -- 4. A turn that is over is kept: whoever takes the name after it, or before others that gave a
 --    sign, has found somebody dead. All have to give a sign of life anew: from then on it is the
 --    turn of the first that gave one, and until there is one everybody is told. The others keep
@@ -161,10 +161,12 @@ local function precedes(first, claim, than, other)
   first, than = tonumber(first), tonumber(than)
   return first < than or first == than and claim < other
 end
--- It has the name, and waits no more, if it did since then: see rules 3 and 4.
-local function came(line, signs, turn, claim, since, now_is, now)
+-- It has the name, and waits no more. `lost`: since when it waited, where its place was lost. See
+-- rules 3 and 4.
+local function came(line, signs, turn, claim, lost, now_is, now)
   local passes = now_is and now_is.claim ~= claim
-  local goes_on = passes and since and precedes(since, claim, now_is.first, now_is.claim)
+  local goes_on = passes and lost and now_is.left > 0
+    and precedes(lost, claim, now_is.first, now_is.claim)
   if not now_is and (redis.call('ZRANK', line, claim) or 0) > 0 then
     -- It lives, whatever is known of it: its own place is not forgotten, and none behind it first.
     redis.call('ZADD', signs, whole(now), claim)

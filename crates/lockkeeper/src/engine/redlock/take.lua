@@ -32,13 +32,14 @@ else
   local turn = turn_of(KEYS[7], now)
   if not holds then
     local its_turn = turn and turn.claim == claim
-    -- One that tries does not wait.
-    local waits = ARGV[8] == '1' and ARGV[7]
+    local stands = redis.call('ZSCORE', KEYS[5], claim)
+    -- Since when it waits, if it asked before and stands here no more: its place was lost.
+    local lost = ARGV[8] == '1' and tonumber(round) > 1 and not stands and ARGV[7]
     local function waits_longer(than, other)
-      return waits and precedes(waits, claim, than, other)
+      return lost and precedes(lost, claim, than, other)
     end
     local next_is, waits_since
-    if not its_turn and not (turn and turn.left > 0) and not redis.call('ZSCORE', KEYS[5], claim) then
+    if not its_turn and not (turn and turn.left > 0) and not stands then
       next_is, waits_since = first_that_lives(KEYS[5], KEYS[6], now)
     end
     if next_is and not waits_longer(waits_since, next_is)
@@ -48,7 +49,7 @@ else
     if turn and not its_turn and turn.left > 0 and not waits_longer(turn.first, turn.claim) then
       return refused({'R', stamp, exact(last), exact(turn.left), turn.claim, turn.first})
     end
-    came(KEYS[5], KEYS[6], KEYS[7], claim, waits, turn, now)
+    came(KEYS[5], KEYS[6], KEYS[7], claim, lost, turn, now)
   else
     waits_no_more(KEYS[5], KEYS[6], KEYS[7], claim, now)
   end

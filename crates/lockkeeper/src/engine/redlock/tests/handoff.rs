@@ -6,11 +6,11 @@ use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
 use super::super::waiter::TOLD_BY_FEW;
 use super::faults::ran;
+use super::line::{a_clock, by, key};
 use super::support::{Proxied, Quorum, TTL, claim, open, open_at};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, End, Event, Line, Renewal, Standing};
 use crate::words::claim::{Claim, Mode};
-use crate::words::clock::Clock;
 use crate::words::id::ClaimId;
 use crate::words::name::Kind;
 
@@ -28,7 +28,7 @@ fn r10_a_hand_off_asks_whose_turn_it_is_and_nobody_else() {
     let quorum = Quorum::of(3);
     let one = quorum.process();
     // They ask because of a word, and not because this machine has much to do.
-    let clock = Clock::virtual_at(Duration::from_secs(1_000_000));
+    let clock = a_clock();
     let [two, three] =
         [(); 2].map(|()| open_at(&quorum.url(), clock.clone()).expect("they can be used"));
     let [held, next, waiting] =
@@ -114,6 +114,34 @@ fn r11_who_comes_anew_waits_for_whose_turn_it_is() {
 }
 
 #[test]
+fn r11_whoever_lost_its_place_on_a_member_comes_before_a_turn_of_one_that_waits_for_less() {
+    let quorum = Quorum::of(3);
+    let (one, clock) = (quorum.process(), a_clock());
+    let [two, three] = [by(&clock, &quorum), by(&clock, &quorum)];
+    let [held, older, later] =
+        [&one, &two, &three].map(|process| Claim { ttl: TTL * 10, ..claim(process, "a") });
+    granted(one.attempt_until(&held));
+    quorum.queue_on_all(&two, &older);
+    quorum.queue_on_all(&three, &later);
+    let (server, [older_id, later_id]) = (&quorum.0[0], [&older, &later].map(|c| c.id.to_string()));
+    for what in [":line", ":signs"] {
+        assert_eq!(server.command(&["ZREM", &key(what), &older_id]), ["1"]);
+    }
+    let first = server.command(&["ZSCORE", &key(":line"), &later_id]).concat();
+    assert!(matches!(one.release(held.id), End::Freed));
+    let turn = || server.command(&["GET", &key(":turn")]).concat();
+    until("it is the turn of the later one there", || turn().starts_with(&later_id));
+    // However late it is asked: a turn ends 250 ms after now at most.
+    let end = format!("{later_id} {first} 9999999999999999");
+    server.command(&["SET", &key(":turn"), &end, "PX", "600000"]);
+    granted(two.attempt_until(&older));
+    until("it has all members", || quorum.records("a").iter().all(|one| one.contains(&older_id)));
+    assert_eq!(quorum.in_line()[0], [later_id], "it stands in line again");
+    let all = server.command(&["ZSCORE", &key(":signs"), "-"]).concat();
+    assert_eq!(all, "(nil)", "nobody was taken for dead");
+}
+
+#[test]
 fn r11_a_process_that_listens_and_waits_no_more_keeps_nobody_from_a_free_lock() {
     let quorum = Quorum::of(3);
     let [one, two] = [quorum.process(), quorum.process()];
@@ -165,7 +193,7 @@ fn hand_off(layout: &str) {
     let options = format!("max_ttl=24h&server_timeout=10s&request_timeout=20s&layout={layout}");
     let direct = quorum.url().replace("max_ttl=24h&server_timeout=600ms", &options);
     let [one, two] = [&direct, &direct].map(|url| open(url).expect("they can be used"));
-    let clock = Clock::virtual_at(Duration::from_secs(1_000_000));
+    let clock = a_clock();
     let three = open_at(&proxied.url(&options), clock.clone()).expect("they can be used");
     let [held, next, waiting] = [&one, &two, &three].map(|process| claim(process, "a"));
     granted(one.attempt(&held));
@@ -242,7 +270,7 @@ fn r10_what_is_heard_while_a_claim_is_asked_for_wakes_it_only_if_it_is_of_who_re
     let direct = quorum.process();
     let held = Claim { ttl: TTL * 10, ..claim(&direct, "a") };
     granted(direct.attempt_until(&held));
-    let clock = Clock::virtual_at(Duration::from_secs(1_000_000));
+    let clock = a_clock();
     let options = "max_ttl=24h&server_timeout=10s&request_timeout=20s";
     let two = open_at(&proxied.url(options), clock.clone()).expect("they can be used");
     let waiting = Claim { ttl: TTL * 10, ..claim(&two, "a") };

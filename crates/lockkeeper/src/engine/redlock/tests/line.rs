@@ -12,7 +12,7 @@ use crate::words::error::ErrorKind;
 use crate::words::id::ClaimId;
 use crate::words::name::{Kind, Name};
 
-fn key(what: &str) -> String {
+pub(super) fn key(what: &str) -> String {
     format!("lockkeeper:{{redlock:a}}{what}")
 }
 
@@ -44,7 +44,7 @@ impl Quorum {
 
     /// Stands in line on each member, with no question on its way there: a majority answers for
     /// all, and what the last one is asked may come to it behind a release.
-    fn queue_on_all(&self, process: &Process, claim: &Claim) {
+    pub(super) fn queue_on_all(&self, process: &Process, claim: &Claim) {
         process.queue_claim(claim);
         // Over each connection this question comes behind those before it.
         let before = self.clocks_us();
@@ -63,7 +63,7 @@ impl Quorum {
     }
 
     /// Who stands in line on each member.
-    fn in_line(&self) -> Vec<Vec<String>> {
+    pub(super) fn in_line(&self) -> Vec<Vec<String>> {
         self.0.iter().map(|s| s.command(&["ZRANGE", &key(":line"), "0", "-1"])).collect()
     }
 }
@@ -73,11 +73,11 @@ fn long(process: &Process) -> Claim {
 }
 
 /// A process by a clock of the test's own making.
-fn by(clock: &Clock, quorum: &Quorum) -> Process {
+pub(super) fn by(clock: &Clock, quorum: &Quorum) -> Process {
     open_at(&quorum.url(), clock.clone()).expect("they can be used")
 }
 
-fn a_clock() -> Clock {
+pub(super) fn a_clock() -> Clock {
     Clock::virtual_at(Duration::from_secs(1_000_000))
 }
 

@@ -143,6 +143,10 @@ pub(super) fn named() -> Vec<(&'static str, Plan)> {
                 (6_010, Fault::ForgetLine(4)),
             ]),
         ),
+        (
+            "bare twelve, one line forgotten",
+            twelve(0, 6_000).with(&[(3_007, Fault::ForgetLine(0))]).bare(),
+        ),
         ("three tasks each", Plan::of(4).holds(50, 8_000).tasks(3)),
         ("three tasks each, slow", Plan::of(4).holds(50, 10_000).tasks(3).slow()),
         ("three tasks each, foul", Plan::of(4).holds(50, 10_000).tasks(3).foul()),

@@ -31,6 +31,12 @@ pub(super) enum Flaw {
     HoldsInLine,
     /// Places stay whose claims give no sign of life.
     KeepsDead,
+    /// A turn keeps out whoever waits for longer and lost its place.
+    KeepsLostOut,
+    /// Whose turn it is loses its place when one comes before it that lost its own.
+    LosesTurn,
+    /// One that let its turn pass stands in line again when one comes before it that lost its place.
+    Revives,
     /// A hold that asks it again takes what another has there.
     CompletesOver,
     /// It carries out what comes too late.
@@ -40,10 +46,13 @@ pub(super) enum Flaw {
 }
 
 impl Flaw {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::IgnoresLine,
         Self::HoldsInLine,
         Self::KeepsDead,
+        Self::KeepsLostOut,
+        Self::LosesTurn,
+        Self::Revives,
         Self::CompletesOver,
         Self::NeverLate,
         Self::ForgetsAhead,
@@ -293,16 +302,17 @@ impl Lock {
     /// It has the name, and waits no more.
     fn came(
         &mut self,
-        (since, claim): (Option<&str>, &str),
-        turn: Option<Waits<'_>>,
+        (lost, claim): (Option<&str>, &str),
+        turn: Option<(Waits<'_>, u64)>,
         now_us: u64,
         flaw: Option<Flaw>,
     ) {
-        let waits = since.filter(|_| flaw != Some(Flaw::IgnoresLine));
-        let longer = |turn: &Waits<'_>| waits.is_some_and(|since| precedes((since, claim), *turn));
-        let goes_on = turn.filter(|turn| turn.1 != claim && longer(turn));
+        let comes_before = |turn| lost.is_some_and(|since| precedes((since, claim), turn));
+        let goes_on = turn
+            .filter(|((_, one), left)| *one != claim && (*left > 0 || flaw == Some(Flaw::Revives)));
+        let goes_on = goes_on.map(|(turn, _)| turn).filter(|turn| comes_before(*turn));
         let passes = match turn {
-            Some((_, one)) => one != claim && goes_on.is_none(),
+            Some(((_, one), _)) => one != claim && goes_on.is_none(),
             None => {
                 let is_first = self.rank(claim).unwrap_or(0) == 0;
                 let first = if is_first { None } else { self.first_that_lives(now_us) };
@@ -313,7 +323,7 @@ impl Lock {
             self.leave(claim);
         }
         self.turn = None;
-        if let Some((first, one)) = goes_on {
+        if let Some((first, one)) = goes_on.filter(|_| flaw != Some(Flaw::LosesTurn)) {
             self.stand(one, first, now_us);
         }
         if passes && flaw != Some(Flaw::KeepsDead) && !self.line.is_empty() {
@@ -469,11 +479,12 @@ impl Rules {
                 let nobody = lock.turn.is_none() && lock.line.is_empty();
                 let comes = !its && !lasts && !nobody && lock.rank(claim).is_none();
                 let lives = flaw == Some(Flaw::KeepsDead) && !lock.line.is_empty();
-                let first_is =
-                    lock.first_that_lives(now_us).and_then(|at| lock.line.get(at).cloned());
-                let waits = waits == "1";
+                let first_is = if comes { lock.first_that_lives(now_us) } else { None };
+                let first_is = first_is.and_then(|at| lock.line.get(at).cloned());
+                let lost = waits == "1" && round > 1.0 && lock.rank(claim).is_none();
+                let lost = lost && !matches!(flaw, Some(Flaw::IgnoresLine | Flaw::KeepsLostOut));
                 let longer =
-                    |first: &str, one: &str| waits && precedes((first_of, claim), (first, one));
+                    |first: &str, one: &str| lost && precedes((first_of, claim), (first, one));
                 let anew = comes
                     && (lives || first_is.is_some_and(|(since, one)| !longer(&exact(since), &one)));
                 if anew && flaw != Some(Flaw::IgnoresLine) {
@@ -491,8 +502,9 @@ impl Rules {
                     let left = left.to_string();
                     return refused(lock, words(&["R", &stamp, &exact(last), &left, one, since]));
                 }
-                let turn = turn.as_ref().map(|(one, since, _)| (since.as_str(), one.as_str()));
-                lock.came((waits.then_some(first_of), claim), turn, now_us, flaw);
+                let turn = turn.as_ref();
+                let turn = turn.map(|(one, since, left)| ((since.as_str(), one.as_str()), *left));
+                lock.came((lost.then_some(first_of), claim), turn, now_us, flaw);
             }
         }
         let ttl: u64 = ttl.parse().unwrap_or_default();

@@ -145,6 +145,7 @@ fn members_that_leave_out_a_rule_of_the_line_are_convicted() {
     convicted(&plan("eight at once", Flaw::IgnoresLine), "others had it");
     convicted(&plan("eight", Flaw::HoldsInLine), "was idle");
     convicted(&plan("eight killed", Flaw::KeepsDead), "was idle");
+    convicted(&plan("bare twelve, one line forgotten", Flaw::KeepsLostOut), "was idle");
 }
 
 #[test]
