@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::net::MEMBERS;
+
 /// A task of a process: it waits, holds, and waits again.
 pub(super) type Who = (usize, usize);
 
@@ -55,6 +57,9 @@ pub(super) struct Promise {
 
 /// For how long a process does not ask again after that.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Within this all members are asked one question.
+const QUESTION: Duration = Duration::from_millis(500);
 
 /// How it went.
 #[derive(Debug, Default)]
@@ -137,6 +142,8 @@ struct Judge {
     token: u64,
     waiting: BTreeMap<Who, Waiting>,
     dead: Vec<usize>,
+    /// Which members said yes to which process a moment ago.
+    yes: Vec<(Duration, usize, usize)>,
     /// How much longer the lock may be idle, because processes died.
     allowed: Duration,
 }
@@ -152,6 +159,7 @@ impl Judge {
             token: 0,
             waiting: BTreeMap::new(),
             dead: Vec::new(),
+            yes: Vec::new(),
             allowed: zero,
         }
     }
@@ -185,7 +193,10 @@ impl Judge {
             What::Waits { who } => {
                 self.waiting.insert(who, Waiting { since: at, asked: at, passed: 0, pauses: at });
             }
-            What::Asked { process, .. } => {
+            What::Asked { process, member, yes } => {
+                if yes {
+                    self.says_yes(at, process, member);
+                }
                 let those: Vec<(Who, Duration)> = self
                     .waiting
                     .iter_mut()
@@ -224,6 +235,7 @@ impl Judge {
                 self.dead.push(process);
                 self.allowed = self.promise.dead;
                 self.waiting.retain(|(of, _), _| *of != process);
+                self.died_with_it(at, process);
                 if self.holder.is_some_and(|(of, _)| of == process) {
                     (self.holder, self.free) = (None, at + self.promise.lease);
                 }
@@ -232,6 +244,23 @@ impl Judge {
                 self.dead.retain(|one| *one != process);
             }
             What::Meddles => self.allowed = self.promise.dead,
+        }
+    }
+
+    /// Of a dead process nobody hears that a majority said yes: its lease lasts all the same.
+    fn says_yes(&mut self, at: Duration, process: usize, member: usize) {
+        self.yes
+            .retain(|(then, of, one)| at - *then < QUESTION && (*of, *one) != (process, member));
+        self.yes.push((at, process, member));
+        if self.dead.contains(&process) {
+            self.died_with_it(at, process);
+        }
+    }
+
+    fn died_with_it(&mut self, at: Duration, process: usize) {
+        let those = self.yes.iter().filter(|(then, of, _)| *of == process && at - *then < QUESTION);
+        if self.holder.is_none() && those.count() > MEMBERS / 2 {
+            self.free = at + self.promise.lease;
         }
     }
 
@@ -244,6 +273,7 @@ impl Judge {
         }
         self.idle_until(at);
         (self.holder, self.token) = (Some(who), token);
+        self.yes.retain(|(_, of, _)| *of != who.0);
         self.course.holds += 1;
         *self.course.shares.entry(who).or_default() += 1;
         if let Some(one) = self.waiting.remove(&who) {

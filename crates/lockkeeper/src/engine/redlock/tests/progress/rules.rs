@@ -35,7 +35,7 @@ pub(super) enum Flaw {
     KeepsLostOut,
     /// Whose turn it is loses its place when one comes before it that lost its own.
     LosesTurn,
-    /// One that let its turn pass stands in line again when one comes before it whose place was lost.
+    /// One that let its turn pass stands in line again when one comes before it that lost its own.
     Revives,
     /// A hold that asks it again takes what another has there.
     CompletesOver,
