@@ -141,10 +141,14 @@ impl Quorum {
             }
         };
         let gives = verb.gives();
-        let started = match gives {
-            true => member.link.start_releases(std::iter::once(&call), false),
+        // Whoever found somebody in the way asks for all at once, and so does what has to be with
+        // the kernel.
+        let travels = if gives { entry.awaited } else { verb == Verb::Take && !entry.waited };
+        let in_company = travels.then(|| member.link.start_in_company(&call)).flatten();
+        let started = in_company.unwrap_or_else(|| match gives {
+            true => member.link.start_releases(std::iter::once(&call), entry.awaited),
             false => member.link.start(&[call.by_name()]),
-        };
+        });
         let (quorum, id) = (self.clone(), entry.claim.id);
         let parting = gives.then(|| self.parting.begin());
         let under_way = UnderWay::new(self, entry);

@@ -18,7 +18,7 @@ use crate::engine::{Took, while_lending};
 use crate::words::id::ClaimId;
 
 /// A connection whose driver runs on a thread of its own, as the keeper's does.
-pub(super) struct Ours {
+pub(in crate::engine) struct Ours {
     pub(super) pipe: Pipe,
     runtime: tokio::runtime::Handle,
     thread: JoinHandle<String>,
@@ -60,7 +60,7 @@ impl Ours {
     }
 }
 
-pub(super) fn answer(receiver: oneshot::Receiver<Outcome>) -> Value {
+pub(in crate::engine) fn answer(receiver: oneshot::Receiver<Outcome>) -> Value {
     receiver.blocking_recv().unwrap().unwrap().1
 }
 
@@ -133,7 +133,7 @@ fn a_caller_that_is_held_up_while_it_reads_does_not_hold_up_the_keepers_thread()
 
 impl Ours {
     /// Keeps the driver's thread busy until the sender is gone.
-    pub(super) fn busy(&self) -> Sender<()> {
+    pub(in crate::engine) fn busy(&self) -> Sender<()> {
         let (busy, until) = channel::<()>();
         let (there, on_it) = channel();
         self.runtime.spawn(async move {

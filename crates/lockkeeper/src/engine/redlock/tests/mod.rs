@@ -1,6 +1,7 @@
 //! The engine against real servers.
 
 mod admit;
+mod awaited;
 mod defaults;
 mod fair;
 mod faults;
@@ -10,6 +11,7 @@ mod interop;
 mod late;
 mod lend;
 mod line;
+mod many;
 mod minority;
 mod mutual;
 mod names;

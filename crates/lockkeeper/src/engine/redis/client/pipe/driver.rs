@@ -113,7 +113,8 @@ impl Driver {
         Ok(full)
     }
 
-    /// Whether what comes is left to callers: they have read since this was looked at last.
+    /// Whether what comes is left to callers: since this was looked at last they have read, or such
+    /// have asked that will.
     ///
     /// The runtime of a crowd watches for the task that it polled last. That one asked last in
     /// most cases, so its reply comes last, and it reads those of the others. Where it is gone, or
@@ -131,7 +132,8 @@ impl Driver {
         }
         state.peak = 0;
         let reads = self.pipe.0.reads.load(Ordering::Relaxed);
-        if std::mem::replace(&mut self.read_before, reads) == reads {
+        let read = std::mem::replace(&mut self.read_before, reads) != reads;
+        if !std::mem::take(&mut state.lent) && !read {
             (self.left, state.left) = (None, false);
             return false;
         }

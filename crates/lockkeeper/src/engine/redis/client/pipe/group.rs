@@ -1,6 +1,6 @@
 //! Requests that leave in one call: for free locks `native/many.lua`, and for releases that are
-//! awaited `native/gives.lua`. A group is a list of requests until it is written; one alone goes by
-//! its own script.
+//! awaited `native/gives.lua`; to members of a quorum `takes.lua` and `gives.lua`. A group is a
+//! list of requests until it is written; one alone goes by its own script.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,13 +10,16 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::{Broken, Outcome};
-use crate::engine::redis::client::texts::{push_bulk, push_number};
+use crate::engine::redis::client::texts::{Texts, push_number};
 use crate::engine::redis::errors;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::{Call, Which, head};
 
-/// How many names travel together: the server does nothing else meanwhile.
+/// How many names travel together: the server does nothing else meanwhile, for 0.3 ms at most.
 const NAMES_MAX: usize = 32;
+/// To a member of a quorum, whose script takes longer.
+#[cfg(feature = "redlock")]
+const QUORUM_NAMES_MAX: usize = 16;
 /// And in how many bytes, where names are long.
 const BYTES_MAX: usize = 16 << 10;
 
@@ -27,25 +30,82 @@ pub(in crate::engine) enum Kind {
     Take,
     /// That holds are given back, on the short way.
     Give,
+    /// Both at a member of a quorum.
+    #[cfg(feature = "redlock")]
+    QuorumTake,
+    #[cfg(feature = "redlock")]
+    QuorumGive,
+}
+
+/// What of a request goes along in company, by its places there. The rest is found out by its own
+/// script.
+struct Form {
+    /// Keys and arguments that are the same for all.
+    same: (&'static [usize], &'static [usize]),
+    /// Those of each, in their order there.
+    own: (&'static [usize], &'static [usize]),
+    /// The argument until when it may be carried out, and how far apart these may be. The earliest
+    /// counts for all, so a request may be refused so much too early (R3): 10 ms.
+    until: Option<(usize, u64)>,
 }
 
 impl Kind {
+    /// All of them.
+    pub(in crate::engine) const ALL: &[Self] = &[
+        Self::Take,
+        Self::Give,
+        #[cfg(feature = "redlock")]
+        Self::QuorumTake,
+        #[cfg(feature = "redlock")]
+        Self::QuorumGive,
+    ];
+
     /// What many of them call.
     pub(in crate::engine) fn together(self) -> Which {
         match self {
             Self::Take => Which::Many,
             Self::Give => Which::Gives,
+            #[cfg(feature = "redlock")]
+            Self::QuorumTake => Which::QuorumTakes,
+            #[cfg(feature = "redlock")]
+            Self::QuorumGive => Which::QuorumGives,
         }
     }
 
-    /// Which of the keys of one go along in company, in their order there, and how many of its
-    /// arguments. The others are the same for all, or found out by its own script.
-    fn along(self) -> (&'static [usize], usize) {
+    fn names_max(self) -> usize {
         match self {
-            // Of record, last and line all; the place.
-            Self::Take => (&[1, 0, 2], 1),
+            Self::Take | Self::Give => NAMES_MAX,
+            #[cfg(feature = "redlock")]
+            Self::QuorumTake | Self::QuorumGive => QUORUM_NAMES_MAX,
+        }
+    }
+
+    /// Whether holds are given back: that never comes too late.
+    fn gives(self) -> bool {
+        self.form().until.is_none()
+    }
+
+    fn form(self) -> Form {
+        match self {
+            // Of place, ttl and not_after all; of record, last and line, too.
+            Self::Take => {
+                Form { same: (&[], &[1]), own: (&[1, 0, 2], &[0]), until: Some((2, 625)) }
+            }
             // Of record, line, last and watch; how the record begins, and what last says.
-            Self::Give => (&[2, 0], 2),
+            Self::Give => Form { same: (&[], &[]), own: (&[2, 0], &[0, 1]), until: None },
+            // Of record, last, member, readers, line, signs and turn; of claim, round, ttl,
+            // not_after, who, number, first, waits, run, max_ttl and channel.
+            #[cfg(feature = "redlock")]
+            Self::QuorumTake => Form {
+                same: (&[2], &[2, 8, 9]),
+                own: (&[0, 1, 3, 4, 6], &[0, 1, 4, 5, 6]),
+                until: Some((3, 10_000)),
+            },
+            // Of record, line, signs and turn; of claim, round, first and channel.
+            #[cfg(feature = "redlock")]
+            Self::QuorumGive => {
+                Form { same: (&[], &[]), own: (&[0, 1, 2, 3], &[0, 1, 3]), until: None }
+            }
         }
     }
 
@@ -53,11 +113,18 @@ impl Kind {
     pub(in crate::engine) fn of(call: &Call) -> Option<Self> {
         let (keys, arguments) = (call.keys.len(), call.arguments.len());
         match (call.script, keys, arguments) {
-            (Which::Take, 3, 3) => Terms::of(call).map(|_| Self::Take),
+            (Which::Take, 3, 3) => Some(Self::Take),
             // Its second is the number that its grant gave. Without one it does not go the short
             // way; and of permits, which others mostly have beside it, the limit stands there.
             (Which::Release, 4, 2) => {
                 call.arguments.get(1)?.parse::<u64>().ok().map(|_| Self::Give)
+            }
+            #[cfg(feature = "redlock")]
+            (Which::QuorumTake, 7, 11) => Some(Self::QuorumTake),
+            // It waits for nothing then, and lets whoever is first have the lock.
+            #[cfg(feature = "redlock")]
+            (Which::QuorumGive, 4, 4) => {
+                call.arguments.get(2).filter(|first| first.is_empty()).map(|_| Self::QuorumGive)
             }
             _ => None,
         }
@@ -80,34 +147,12 @@ struct Asked {
     reply: oneshot::Sender<Outcome>,
 }
 
-/// How far apart the `not_after` of those in one call may be, in ticks of 16 µs. The earliest
-/// counts for all, so a request may be refused so much too early (R3).
-const EARLY_TICKS: u64 = 625;
-
-/// What requests for free locks that leave together have in common.
-struct Terms<'a> {
-    ttl_ms: &'a str,
-    until: u64,
-}
-
-impl<'a> Terms<'a> {
-    fn of(call: &'a Call) -> Option<Self> {
-        if call.script != Which::Take {
-            return None;
-        }
-        let mut texts = call.arguments.iter().skip(1);
-        Some(Self { ttl_ms: texts.next()?, until: texts.next()?.parse().ok()? })
-    }
-}
-
 /// Requests that leave together.
 pub(super) struct Group {
     pub(super) kind: Kind,
     asked: VecDeque<Asked>,
     /// How long their texts are.
     bytes: usize,
-    /// The time to live of all of them.
-    ttl_ms: String,
     /// The earliest time until which one of them may be carried out.
     until: u64,
     /// The latest of these.
@@ -116,26 +161,15 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            asked: VecDeque::new(),
-            bytes: 0,
-            ttl_ms: String::new(),
-            until: u64::MAX,
-            latest: 0,
-        }
+        Self { kind, asked: VecDeque::new(), bytes: 0, until: u64::MAX, latest: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.asked.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.asked.is_empty()
-    }
-
     pub(super) fn is_full(&self) -> bool {
-        self.asked.len() >= NAMES_MAX || self.bytes >= BYTES_MAX
+        self.asked.len() >= self.kind.names_max() || self.bytes >= BYTES_MAX
     }
 
     /// Whether one of them is about the lock of this record, as that is sent.
@@ -145,20 +179,25 @@ impl Group {
 
     /// Whether it may join.
     pub(super) fn takes(&self, call: &Call) -> bool {
-        let alike = |terms: Terms<'_>| {
-            let apart = self.latest.max(terms.until).abs_diff(self.until.min(terms.until));
-            terms.ttl_ms == self.ttl_ms && apart <= EARLY_TICKS
-        };
-        self.is_empty() || Terms::of(call).is_none_or(alike)
+        let Some(Asked { call: first, .. }) = self.asked.front() else { return true };
+        let Form { same: (_, same), until, .. } = self.kind.form();
+        let in_time = until.is_none_or(|(at, early)| {
+            let until = self.until_of(call, at);
+            self.latest.max(until).abs_diff(self.until.min(until)) <= early
+        });
+        in_time && same.iter().all(|at| first.arguments.get(*at) == call.arguments.get(*at))
+    }
+
+    /// Until when it may be carried out. What is no time has passed.
+    fn until_of(&self, call: &Call, at: usize) -> u64 {
+        call.arguments.get(at).and_then(|until| until.parse().ok()).unwrap_or(0)
     }
 
     pub(super) fn push(&mut self, call: &Call, reply: oneshot::Sender<Outcome>) {
-        if let Some(terms) = Terms::of(call) {
-            if self.is_empty() {
-                self.ttl_ms.push_str(terms.ttl_ms);
-            }
-            self.until = self.until.min(terms.until);
-            self.latest = self.latest.max(terms.until);
+        if let Some((at, _)) = self.kind.form().until {
+            let until = self.until_of(call, at);
+            self.until = self.until.min(until);
+            self.latest = self.latest.max(until);
         }
         self.bytes += call.keys.body().len() + call.arguments.body().len();
         self.asked.push_back(Asked { call: call.clone(), reply });
@@ -166,20 +205,30 @@ impl Group {
 
     /// Appends the call to what goes to the socket; with its text where the server lacks it.
     pub(super) fn encode(&self, known: bool, out: &mut Vec<u8>) {
-        let (names, (keys, own)) = (self.asked.len(), self.kind.along());
-        let common = if self.kind == Kind::Take { 2 } else { 0 };
-        head(self.kind.together(), known, (keys.len() * names, common + own * names), out);
-        for key in keys {
-            for asked in &self.asked {
-                out.extend_from_slice(asked.call.keys.bodies().nth(*key).unwrap_or_default());
-            }
+        let (names, Form { same, own, until }) = (self.asked.len(), self.kind.form());
+        let keys = same.0.len() + own.0.len() * names;
+        let arguments = same.1.len() + usize::from(until.is_some()) + own.1.len() * names;
+        head(self.kind.together(), known, (keys, arguments), out);
+        let mut push = |texts: &Texts, at: usize| {
+            out.extend_from_slice(texts.bodies().nth(at).unwrap_or_default());
+        };
+        let first = self.asked.front().map(|asked| &asked.call);
+        same.0.iter().for_each(|at| first.iter().for_each(|call| push(&call.keys, *at)));
+        for at in own.0 {
+            self.asked.iter().for_each(|asked| push(&asked.call.keys, *at));
         }
-        if self.kind == Kind::Take {
-            push_bulk(out, &[&self.ttl_ms]);
+        same.1.iter().for_each(|at| first.iter().for_each(|call| push(&call.arguments, *at)));
+        if until.is_some() {
             push_number(out, self.until);
         }
         for asked in &self.asked {
-            asked.call.arguments.bodies().take(own).for_each(|text| out.extend_from_slice(text));
+            // They stand there in this order.
+            let mut places = own.1.iter().peekable();
+            for (at, text) in asked.call.arguments.bodies().enumerate() {
+                if places.next_if(|next| **next == at).is_some() {
+                    out.extend_from_slice(text);
+                }
+            }
         }
     }
 
@@ -203,7 +252,7 @@ impl Group {
             all => all.clone(),
         };
         for (at, asked) in self.asked.into_iter().enumerate() {
-            let one = said.as_ref().map_or_else(|| other.clone(), |said| said.one(at));
+            let one = said.as_ref().map_or_else(|| other.clone(), |said| said.one(at, &asked.call));
             // Whoever asked may have left.
             _ = asked.reply.send(Ok((order, one)));
         }
@@ -284,10 +333,13 @@ impl Company {
     }
 
     pub(super) fn open(&mut self, kind: Kind) -> &mut Open {
-        match kind {
-            Kind::Give => &mut self.gives,
-            Kind::Take => &mut self.takes,
-        }
+        if kind.gives() { &mut self.gives } else { &mut self.takes }
+    }
+
+    /// From now on such requests leave together. Those of one connection are of one layout.
+    pub(super) fn travel(&mut self, kind: Kind, together: Together) {
+        let open = self.open(kind);
+        (open.together, open.group) = (together, Group::new(kind));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -302,10 +354,10 @@ impl Company {
     /// Whether what stands there has to go before this request: a release and the next request for
     /// that lock never change places.
     pub(super) fn has_to_go_before(&self, kind: Kind, call: &Call) -> bool {
-        match kind {
+        match kind.gives() {
             // Releases are written first.
-            Kind::Take => !self.takes.group.takes(call),
-            Kind::Give => {
+            false => !self.takes.group.takes(call),
+            true => {
                 call.keys.bodies().next().is_some_and(|record| self.takes.group.is_about(record))
             }
         }
@@ -314,8 +366,20 @@ impl Company {
 
 /// An answer to a group.
 enum Said<'a> {
-    Taken { number: &'a Value, letters: &'a [u8], time: &'a Value },
+    Taken {
+        number: &'a Value,
+        letters: &'a [u8],
+        time: &'a Value,
+    },
     Given(&'a [u8]),
+    #[cfg(feature = "redlock")]
+    QuorumTaken {
+        letters: &'a [u8],
+        time: &'a Value,
+        counts: &'a Value,
+    },
+    #[cfg(feature = "redlock")]
+    QuorumGiven(&'a [u8]),
 }
 
 impl<'a> Said<'a> {
@@ -327,12 +391,20 @@ impl<'a> Said<'a> {
                 Some(Self::Taken { number, letters: letters(said)?, time })
             }
             (Kind::Give, []) => letters(value).map(Self::Given),
+            #[cfg(feature = "redlock")]
+            (Kind::QuorumTake, [said, time, counts]) => {
+                Some(Self::QuorumTaken { letters: letters(said)?, time, counts })
+            }
+            #[cfg(feature = "redlock")]
+            (Kind::QuorumGive, []) => letters(value).map(Self::QuorumGiven),
             _ => None,
         }
     }
 
     /// The same as the script of one name says it.
-    fn one(&self, at: usize) -> Value {
+    fn one(&self, at: usize, call: &Call) -> Value {
+        #[cfg(not(feature = "redlock"))]
+        let _ = call;
         match self {
             Self::Taken { number, letters, time } => {
                 match letters.get(at).copied().unwrap_or_default() {
@@ -343,6 +415,27 @@ impl<'a> Said<'a> {
             }
             Self::Given(letters) => match letters.get(at) {
                 Some(b'D') => Value::Integer(1),
+                _ => Value::Error(ALONE.into()),
+            },
+            #[cfg(feature = "redlock")]
+            Self::QuorumTaken { letters, time, counts } => {
+                let text = |text: &str| Value::Text(text.into());
+                match letters.get(at) {
+                    // It has the number that it proposed.
+                    Some(b'Y') => Value::Array(vec![
+                        text("Y"),
+                        (*time).clone(),
+                        text(call.arguments.get(5).unwrap_or_default()),
+                        (*counts).clone(),
+                    ]),
+                    Some(b'T') => Value::Array(vec![text("T"), (*time).clone()]),
+                    _ => Value::Error(ALONE.into()),
+                }
+            }
+            #[cfg(feature = "redlock")]
+            Self::QuorumGiven(letters) => match letters.get(at) {
+                // Nobody waits for it.
+                Some(b'D') => Value::Array(["D", "0"].map(|text| Value::Text(text.into())).into()),
                 _ => Value::Error(ALONE.into()),
             },
         }
