@@ -11,7 +11,6 @@ use super::heard::{IN_LINE, READERS};
 use super::recipe::{Event as Step, Outcome};
 use super::wire::Member;
 use super::{Quorum, State, all, errors};
-use crate::engine::at_exit::AtRisk;
 use crate::engine::{Answer, Attempt, BoxFuture, End, Event, Line, Place, Released, Renewal};
 use crate::words::claim::{Claim, Mode};
 use crate::words::clock::Ticks;
@@ -193,16 +192,16 @@ impl Quorum {
         if let Some(entry) = self.state().claims.get_mut(&id) {
             entry.awaited = awaited;
         }
-        // It may not be with the kernel yet.
-        let at_risk = awaited.then(AtRisk::begin);
         let stepped = self.step(id, Step::Leave { now: self.context.clock.now() });
+        if let Some(entry) = self.state().claims.get_mut(&id) {
+            entry.awaited = false;
+        }
         // Nothing is known of it, perhaps since this moment: what was left behind is gone.
         if stepped.due.is_none() {
             return Box::pin(std::future::ready((End::NotOurs, 0)));
         }
         let quorum = self.clone();
         Box::pin(async move {
-            let _at_risk = at_risk;
             let end = match quorum.follow(id, stepped).await {
                 Outcome::Freed => End::Freed,
                 Outcome::Gone => End::Gone(Lost::TakenAway),

@@ -8,6 +8,7 @@ use super::acquire::Entry;
 use super::heard::Heard;
 use super::plain::Request;
 use super::recipe::Verb;
+use crate::engine::at_exit::AtRisk;
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::words::millis;
 use crate::engine::{BoxFuture, Line};
@@ -151,9 +152,11 @@ impl Quorum {
         });
         let (quorum, id) = (self.clone(), entry.claim.id);
         let parting = gives.then(|| self.parting.begin());
+        // It may not be with the kernel yet.
+        let at_risk = (gives && entry.awaited).then(AtRisk::begin);
         let under_way = UnderWay::new(self, entry);
         let flight = async move {
-            let (_parting, mut under_way) = (parting, under_way);
+            let (_parting, _at_risk, mut under_way) = (parting, at_risk, under_way);
             let wanted = || {
                 let state = quorum.state();
                 let leaving = state.claims.get(&id).is_none_or(|entry| entry.leaving);

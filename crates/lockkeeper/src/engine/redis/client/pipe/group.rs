@@ -81,7 +81,7 @@ impl Kind {
     }
 
     /// Whether holds are given back: that never comes too late.
-    fn gives(self) -> bool {
+    pub(in crate::engine) fn gives(self) -> bool {
         self.form().until.is_none()
     }
 

@@ -243,8 +243,7 @@ impl State {
     pub(super) fn write_some(&mut self, idle: bool, haste: Haste) -> Option<Waker> {
         // Where callers read, one of those that were answered together writes for all.
         let lends = lends();
-        self.lent |= lends;
-        let few = !self.left && self.to_come() <= self.crowd;
+        let few = !self.left && self.to_come() <= if lends { self.crowd } else { CROWD };
         if idle || haste == Haste::Shared && few && !self.full {
             self.close();
             self.write_directly();
@@ -270,8 +269,10 @@ impl State {
         std::mem::take(&mut self.left)
     }
 
-    /// Something gathers that no caller has promised to write: the one that asks does now.
+    /// Something gathers that no caller has promised to write: the one that asks does now. It
+    /// watches the socket, too.
     pub(super) fn promise(&mut self) -> bool {
+        self.lent = true;
         !self.full && self.has_more() && !std::mem::replace(&mut self.promised, true)
     }
 

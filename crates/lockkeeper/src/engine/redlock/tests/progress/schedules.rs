@@ -36,7 +36,7 @@ fn must_be_right(name: &str, seed: u64, played: &Played) {
 /// One of a few seeds shows it, and says so.
 fn convicted(plan: &Plan, of: &str) {
     let shows = |seed| plan.play(seed).course.wrong.iter().any(|wrong| wrong.contains(of));
-    assert!((0..12).any(shows), "not convicted of {of:?}: {plan:?}");
+    assert!((0..4).any(shows), "not convicted of {of:?}: {plan:?}");
 }
 
 #[test]
