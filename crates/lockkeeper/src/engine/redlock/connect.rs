@@ -112,8 +112,6 @@ impl Quorum {
                 if quorum.came_up(at).is_ok() {
                     return quorum.is_back(at);
                 }
-            } else {
-                quorum.clock(Some(at));
             }
             quorum.tell_majority();
         };

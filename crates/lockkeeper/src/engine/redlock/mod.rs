@@ -109,7 +109,7 @@ struct Quorum {
     watches: watch::Watches,
     /// No number up to this one is proposed.
     known: Mutex<u64>,
-    /// The clock that was proposed by last.
+    /// The clock that is proposed by.
     slewed: Mutex<Slewed>,
     /// Somebody wishes that members are admitted.
     sooner: Notify,

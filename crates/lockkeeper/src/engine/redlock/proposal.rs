@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::Quorum;
+use super::recipe::Members;
 use super::wire::Member;
 use crate::words::clock::Ticks;
 use crate::words::token::next_number;
@@ -17,26 +18,22 @@ impl Quorum {
         if self.options.plain.is_some() {
             return (0, 0);
         }
-        let clock = self.clock(None);
+        let clock = self.clock();
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
         (next_number(known, clock).unwrap_or(known), next_number(0, clock).unwrap_or(0))
     }
 
-    /// The middle one of the clocks of the members that answer, and of one that goes away now. It
-    /// does not go back where others answer than before, or whoever asks then would pass all that
-    /// wait: it goes half as fast until it is that one.
-    pub(super) fn clock(&self, leaves: Option<usize>) -> u64 {
+    /// The middle one of the clocks of the members that answer, slewed.
+    fn clock(&self) -> u64 {
         let now = self.steady.now();
-        let answer = |(at, member): &(usize, &Member)| member.link.is_up() || leaves == Some(*at);
+        let clocks: Vec<Option<u64>> =
+            self.members.iter().map(|member| member.reached_us(now)).collect();
+        let mut up = Members::default();
+        let answer = |(_, member): &(usize, &Member)| member.link.is_up() && member.is_fit();
         let answering = self.members.iter().enumerate().filter(answer);
-        let clocks: Vec<u64> = answering.filter_map(|(_, member)| member.reached_us(now)).collect();
-        let counts = clocks.len() >= self.options.majority();
+        answering.for_each(|(at, _)| up.insert(at));
         let mut slewed = self.slewed.lock().unwrap_or_else(PoisonError::into_inner);
-        let clock = slewed.at(now, middle(clocks), self.options.clock_skew);
-        if counts {
-            *slewed = Slewed { then: now, clock };
-        }
-        clock
+        slewed.follow(now, up, &clocks, self.options.clock_skew)
     }
 
     /// Nothing up to this number is proposed any more.
@@ -46,21 +43,46 @@ impl Quorum {
     }
 }
 
-/// What the clock that numbers are proposed by was, and when, on the steady clock.
+/// Where the clock that numbers are proposed by goes on from. It does not go back where others
+/// answer than before, or whoever asks then would pass all that wait: what it is ahead by is made
+/// up for, half as fast as time goes on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slewed {
-    then: Ticks,
-    clock: u64,
+    /// Whose middle one it was last.
+    of: Members,
+    /// When it came to be of these, on the steady clock, and how far it was ahead of them.
+    since: Ticks,
+    ahead_us: u64,
 }
 
 impl Slewed {
-    /// What it is now that the middle one is this, or 0 where no member answers. One further ahead
-    /// than clocks may be apart was wrong: it is forgotten.
-    fn at(self, now: Ticks, middle: u64, clock_skew: Duration) -> u64 {
+    /// What it is now that these answer; `clocks` are those of all members, as far as known. Where
+    /// too few answer it goes on as it did. One further ahead than clocks may be apart was wrong:
+    /// it is forgotten.
+    fn follow(
+        &mut self,
+        now: Ticks,
+        up: Members,
+        clocks: &[Option<u64>],
+        clock_skew: Duration,
+    ) -> u64 {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let slewed = self.clock.saturating_add(us(now.since(self.then) / 2));
-        let is_near = middle == 0 || slewed <= middle.saturating_add(us(clock_skew));
-        if is_near { slewed.max(middle) } else { middle }
+        let of = |those: Members| {
+            let those = clocks.iter().enumerate().filter(|(at, _)| those.has(*at));
+            middle(those.filter_map(|(_, clock)| *clock).collect())
+        };
+        let ahead_us = self.ahead_us.saturating_sub(us(now.since(self.since) / 2));
+        let (before, of_these) = (of(self.of).saturating_add(ahead_us), of(up));
+        if up.len() <= clocks.len() / 2 {
+            return before.max(of_these);
+        }
+        if up != self.of {
+            let ahead_us = before.saturating_sub(of_these);
+            let ahead_us = if ahead_us > us(clock_skew) { 0 } else { ahead_us };
+            *self = Self { of: up, since: now, ahead_us };
+            return of_these.saturating_add(ahead_us);
+        }
+        before
     }
 }
 
@@ -77,20 +99,54 @@ pub(super) fn middle(mut clocks: Vec<u64>) -> u64 {
 mod tests {
     use super::*;
 
+    const SECOND: u64 = 1_000_000;
+
+    /// Members whose clocks are so many seconds before or behind, and what is asked of them.
+    struct Play {
+        apart: [i64; 5],
+        slewed: Slewed,
+    }
+
+    impl Play {
+        /// What the clock says after so many seconds, without the seconds, where these answer.
+        fn at(&mut self, seconds: u64, up: &[usize]) -> i64 {
+            let now = Ticks(seconds * 1_000_000_000);
+            let clocks = self.apart.map(|apart| (1_000 + seconds as i64 + apart) as u64 * SECOND);
+            let mut those = Members::default();
+            up.iter().for_each(|at| those.insert(*at));
+            let skew = Duration::from_secs(10);
+            let clock = self.slewed.follow(now, those, &clocks.map(Some), skew);
+            (clock / SECOND) as i64 - 1_000 - seconds as i64
+        }
+    }
+
+    fn apart(apart: [i64; 5]) -> Play {
+        Play { apart, slewed: Slewed::default() }
+    }
+
     #[test]
-    fn r11_the_clock_of_proposals_goes_half_as_fast_where_a_slower_one_is_the_middle_one() {
-        const SECOND: u64 = 1_000_000;
-        let at = |seconds: u64| Ticks(seconds * 1_000_000_000);
-        let skew = Duration::from_secs(10);
-        let slewed = Slewed { then: at(100), clock: 5_000 * SECOND };
-        let clock = |seconds, middle: u64| slewed.at(at(seconds), middle * SECOND, skew) / SECOND;
-        assert_eq!(clock(102, 5_002), 5_002, "the same members answer");
-        assert_eq!(clock(102, 5_009), 5_009, "a faster clock is the middle one at once");
-        assert_eq!([0, 2, 4, 8].map(|s| clock(100 + s, 4_997 + s)), [5_000, 5_001, 5_002, 5_005]);
-        assert_eq!(clock(102, 0), 5_001, "no member answers");
-        assert_eq!(clock(100, 4_990), 5_000);
-        assert_eq!(clock(100, 4_989), 4_989, "it was wrong");
-        assert_eq!(clock(90, 4_999), 5_000, "an instant of before");
+    fn r11_the_clock_of_proposals_does_not_go_back_where_others_answer_than_before() {
+        let mut play = apart([0, 0, 6, 6, 6]);
+        assert_eq!(play.at(0, &[0, 1, 2, 3, 4]), 6);
+        // However long ago it was asked for last, and though two go at once.
+        assert_eq!(play.at(100, &[0, 1, 2]), 6);
+        assert_eq!([104, 108, 112, 120].map(|at| play.at(at, &[0, 1, 2])), [4, 2, 0, 0]);
+        assert_eq!(play.at(121, &[0, 1, 2, 3, 4]), 6, "forward at once");
+        // One that goes while it is made up for, and slow ones that come.
+        let mut play = apart([0, 2, 4, 6, 6]);
+        assert_eq!([play.at(0, &[2, 3, 4]), play.at(10, &[1, 2, 3, 4])], [6, 6]);
+        assert_eq!([play.at(12, &[0, 1, 2, 3]), play.at(14, &[0, 1, 2, 3])], [5, 4]);
+        // As it did where too few answer, and where nobody does.
+        let mut play = apart([0, 0, 6, 6, 6]);
+        assert_eq!([play.at(0, &[0, 1, 2, 3, 4]), play.at(50, &[0, 1]), play.at(90, &[])], [6; 3]);
+        assert_eq!(play.at(100, &[0, 1, 3]), 6);
+    }
+
+    #[test]
+    fn b4_a_clock_that_was_wrong_is_not_followed_once_most_are_right() {
+        let mut play = apart([0, 0, 0, 3_600, 3_600]);
+        assert_eq!(play.at(0, &[2, 3, 4]), 3_600, "most of these are wrong");
+        assert_eq!(play.at(1, &[1, 2, 3, 4]), 0);
     }
 
     #[test]
