@@ -24,7 +24,7 @@ impl Quorum {
     }
 
     /// The middle one of the clocks of the members that answer, slewed.
-    fn clock(&self) -> u64 {
+    pub(super) fn clock(&self) -> u64 {
         let now = self.steady.now();
         let clocks: Vec<Option<u64>> =
             self.members.iter().map(|member| member.reached_us(now)).collect();
