@@ -222,21 +222,22 @@ fn c3_a_record_that_cannot_be_read_is_said_in_the_layouts_of_others() {
 fn c3_a_record_that_cannot_be_read_is_said_on_zookeeper() {
     let server = Server::start(Settings::default()).unwrap();
     let (place, url) = (Place::new(), format!("zk://{}", server.address()));
-    let mut client = Client::connect(server.port()).unwrap();
-    let mut create =
-        |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
+    // A session of its own each time: between two of them everybody may be busy for longer than one
+    // lasts.
+    let client = || Client::connect(server.port()).unwrap();
+    let create = |path: &str, data: &str, kind| {
+        let mut client = client();
+        client.create(path, data.as_bytes(), kind).unwrap();
+        client
+    };
     create("/newer", "lockkeeper-latch/9 3 aa ", Kind::Persistent);
     everybody_says_so(&place, &url, "newer", true, &["layout 9", "knows 1"]);
-    _ = client.delete("/newer");
+    _ = client().delete("/newer");
 
-    let mut create =
-        |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
     create("/damaged", "lockkeeper-latch/1 many", Kind::Persistent);
     everybody_says_so(&place, &url, "damaged", true, &["cannot be read"]);
-    _ = client.delete("/damaged");
+    _ = client().delete("/damaged");
 
-    let mut create =
-        |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
     create("/gpu", "", Kind::Persistent);
     create("/gpu/permits", "lockkeeper-semaphore/9 3", Kind::Persistent);
     everybody_says_so(&place, &url, "gpu", true, &["layout 9", "knows 1"]);
@@ -244,10 +245,8 @@ fn c3_a_record_that_cannot_be_read_is_said_on_zookeeper() {
     is_said(&asked, "run -n", &["layout 9", "knows 1"]);
 
     // Whoever stands in a line holds, whatever its record says: both numbers are told beside it.
-    let mut create =
-        |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
     create("/line", "", Kind::Persistent);
-    create(
+    let _holds = create(
         "/line/_c_00000000-0000-0000-0000-000000000000-lock-",
         "lockkeeper/9 anything",
         Kind::EphemeralSequential,
