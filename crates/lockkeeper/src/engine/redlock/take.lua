@@ -32,7 +32,7 @@ else
   local turn = turn_of(KEYS[7], now)
   if not holds then
     local its_turn = turn and turn.claim == claim
-    local stands = redis.call('ZSCORE', KEYS[5], claim)
+    local stands = its_turn or redis.call('ZSCORE', KEYS[5], claim)
     -- Since when it waits, if it asked before and stands here no more: its place was lost.
     local lost = ARGV[8] == '1' and tonumber(round) > 1 and not stands and ARGV[7]
     local function waits_longer(than, other)
