@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use super::faults::behind;
 use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
-use super::support::{Process, granted, number, options, until};
-
+use super::support::{Process, granted, number, until};
 use crate::engine::{Attempt, End, Renewal};
 use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
@@ -79,9 +79,7 @@ fn an_upgrade_that_is_withdrawn_after_it_was_granted_leaves_the_hold_as_it_was()
 fn g5_a_conversion_whose_answer_was_lost_is_unknown_and_the_same_one_again_is_granted() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let mut options = options(proxy.port());
-    options.request_timeout = Duration::from_secs(15);
-    let (one, two) = (Process::with(options), Process::of(&server));
+    let (one, two) = (behind(&proxy, Duration::from_secs(15)), Process::of(&server));
     let convert = |up: &Claim, to: &Claim| one.wait(one.engine.convert(up.id, to));
     // The server learns the scripts, so that it is the conversion whose answer is lost.
     let (warm, _) = one.take("warm", Mode::Upgradable);

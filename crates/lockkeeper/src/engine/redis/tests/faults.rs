@@ -15,7 +15,7 @@ const RECORD: &str = "lockkeeper:{lock:a}";
 /// How long an answer may take where none is waited for in vain.
 const AMPLE: Duration = Duration::from_secs(5);
 
-fn behind(proxy: &Proxy, request_timeout: Duration) -> Process {
+pub(super) fn behind(proxy: &Proxy, request_timeout: Duration) -> Process {
     let mut options = options(proxy.port());
     options.request_timeout = request_timeout;
     let process = Process::with(options);
@@ -414,10 +414,8 @@ fn d8_a_subscriber_that_the_output_limit_cuts_off_listens_again_and_misses_nothi
 fn g6_a_downgrade_that_arrives_after_a_later_upgrade_takes_nothing_back() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let mut options = options(proxy.port());
     // So long that the late copy is in time by the server's clock.
-    options.request_timeout = Duration::from_secs(15);
-    let (one, two) = (Process::with(options), Process::of(&server));
+    let (one, two) = (behind(&proxy, Duration::from_secs(15)), Process::of(&server));
     let (up, _) = one.take("a", Mode::Upgradable);
     let convert = |claim: &Claim| one.wait(one.engine.convert(up.id, claim));
     granted(convert(&one.exclusive("a")));
@@ -447,9 +445,7 @@ fn g6_a_downgrade_that_arrives_after_a_later_upgrade_takes_nothing_back() {
 fn r3_a_try_whose_first_copy_is_still_on_its_way_and_that_is_busy_locks_nothing_later() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let mut options = options(proxy.port());
-    options.request_timeout = Duration::from_secs(15);
-    let (one, two) = (Process::with(options), Process::of(&server));
+    let (one, two) = (behind(&proxy, Duration::from_secs(15)), Process::of(&server));
     let (held, _) = one.take("a", Mode::Exclusive);
     one.release(held.id);
     proxy.hold_present(Way::Up);
