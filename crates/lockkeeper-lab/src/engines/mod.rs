@@ -170,12 +170,13 @@ pub(crate) fn of(url: &str) -> &'static dyn LabEngine {
 /// for two seconds in place of a minute, so that tests need not.
 pub fn known() {
     #[cfg(feature = "redlock")]
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    #[cfg(feature = "redlock")]
-    ONCE.call_once(|| {
-        let registered = lockkeeper::Locks::register(lockkeeper::redlock_laboratory());
-        assert!(registered.is_ok(), "the scheme is ours alone: {registered:?}");
-    });
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            let registered = lockkeeper::Locks::register(lockkeeper::redlock_laboratory());
+            assert!(registered.is_ok(), "the scheme is ours alone: {registered:?}");
+        });
+    }
 }
 
 /// What is registered for a URL.
