@@ -1,5 +1,6 @@
 //! What happened in a simulation, and what of it should not have.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -28,11 +29,16 @@ pub(super) enum What {
     Dies { process: usize },
     /// One that had stopped goes on.
     Revives { process: usize },
-    /// A member was asked by a process for the lock, and gave it what it has, or not.
-    Asked { process: usize, member: usize, yes: bool },
+    /// A member was asked by a process for the lock.
+    Asked { process: usize, member: usize },
+    /// A process has the record of a member from now on, and until when if nothing else comes.
+    Has { member: usize, record: Record },
     /// Members were changed behind everybody's back.
     Meddles,
 }
+
+/// Whose a member's record is, and until when.
+pub(super) type Record = Option<(usize, Duration)>;
 
 pub(super) struct Log {
     begun: Instant,
@@ -42,8 +48,6 @@ pub(super) struct Log {
 /// What is promised.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Promise {
-    /// How long a hold outlives a holder that dies.
-    pub(super) lease: Duration,
     /// How long the lock is idle at most while somebody living waits.
     pub(super) idle: Duration,
     /// How much longer that is, all in all, after each time that processes died.
@@ -57,9 +61,6 @@ pub(super) struct Promise {
 
 /// For how long a process does not ask again after that.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// Within this all members are asked one question.
-const QUESTION: Duration = Duration::from_millis(500);
 
 /// How it went.
 #[derive(Debug, Default)]
@@ -137,13 +138,16 @@ struct Judge {
     promise: Promise,
     course: Course,
     holder: Option<Who>,
-    /// Since when nobody holds; later than now where the lease of a dead one lasts still.
+    /// A process that died with a majority's records, or got them after that: nobody holds, and its
+    /// lease lasts.
+    left: Option<usize>,
+    /// Since when nobody holds; later than now where such a lease lasts still.
     free: Duration,
     token: u64,
     waiting: BTreeMap<Who, Waiting>,
     dead: Vec<usize>,
-    /// Which members said yes to which process a moment ago.
-    yes: Vec<(Duration, usize, usize)>,
+    /// What each member has.
+    records: [Record; MEMBERS],
     /// How much longer the lock may be idle, because processes died.
     allowed: Duration,
 }
@@ -152,14 +156,15 @@ impl Judge {
     fn new() -> Self {
         let zero = Duration::ZERO;
         Self {
-            promise: Promise { lease: zero, idle: zero, dead: zero, asks: zero, passed: 0 },
+            promise: Promise { idle: zero, dead: zero, asks: zero, passed: 0 },
             course: Course::default(),
             holder: None,
+            left: None,
             free: zero,
             token: 0,
             waiting: BTreeMap::new(),
             dead: Vec::new(),
-            yes: Vec::new(),
+            records: [None; MEMBERS],
             allowed: zero,
         }
     }
@@ -193,10 +198,7 @@ impl Judge {
             What::Waits { who } => {
                 self.waiting.insert(who, Waiting { since: at, asked: at, passed: 0, pauses: at });
             }
-            What::Asked { process, member, yes } => {
-                if yes {
-                    self.says_yes(at, process, member);
-                }
+            What::Asked { process, .. } => {
                 let those: Vec<(Who, Duration)> = self
                     .waiting
                     .iter_mut()
@@ -205,6 +207,15 @@ impl Judge {
                     .collect();
                 for (who, before) in those {
                     self.asks_again(who, before, at);
+                }
+            }
+            What::Has { member, record } => {
+                if let Some(known) = self.records.get_mut(member) {
+                    *known = record;
+                }
+                let dead = record.map(|(process, _)| process).filter(|one| self.dead.contains(one));
+                if let Some(process) = dead.or(self.left) {
+                    self.leaves_behind(at, process);
                 }
             }
             What::Unanswered { process } => {
@@ -235,10 +246,10 @@ impl Judge {
                 self.dead.push(process);
                 self.allowed = self.promise.dead;
                 self.waiting.retain(|(of, _), _| *of != process);
-                self.died_with_it(at, process);
                 if self.holder.is_some_and(|(of, _)| of == process) {
-                    (self.holder, self.free) = (None, at + self.promise.lease);
+                    (self.holder, self.free) = (None, at);
                 }
+                self.leaves_behind(at, process);
             }
             What::Revives { process } => {
                 self.dead.retain(|one| *one != process);
@@ -247,20 +258,15 @@ impl Judge {
         }
     }
 
-    /// Of a dead process nobody hears that a majority said yes: its lease lasts all the same.
-    fn says_yes(&mut self, at: Duration, process: usize, member: usize) {
-        self.yes
-            .retain(|(then, of, one)| at - *then < QUESTION && (*of, *one) != (process, member));
-        self.yes.push((at, process, member));
-        if self.dead.contains(&process) {
-            self.died_with_it(at, process);
-        }
-    }
-
-    fn died_with_it(&mut self, at: Duration, process: usize) {
-        let those = self.yes.iter().filter(|(then, of, _)| *of == process && at - *then < QUESTION);
-        if self.holder.is_none() && those.count() > MEMBERS / 2 {
-            self.free = at + self.promise.lease;
+    /// The lease of a process that died lasts as long as a majority's records of it, whether it was
+    /// told or not.
+    fn leaves_behind(&mut self, at: Duration, process: usize) {
+        let its = |record: &Record| record.filter(|(of, _)| *of == process).map(|(_, until)| until);
+        let mut untils: Vec<Duration> = self.records.iter().filter_map(its).collect();
+        untils.sort_by_key(|until| Reverse(*until));
+        let until = untils.get(MEMBERS / 2).copied().filter(|until| *until > at);
+        if self.holder.is_none() && (until.is_some() || self.left == Some(process)) {
+            (self.left, self.free) = (until.map(|_| process), until.unwrap_or(at));
         }
     }
 
@@ -268,12 +274,14 @@ impl Judge {
         if let Some(other) = self.holder {
             self.wrong(at, &format!("{who:?} holds while {other:?} does"));
         }
+        if let Some(dead) = self.left.take().filter(|dead| *dead != who.0 && self.free > at) {
+            self.wrong(at, &format!("{who:?} holds within the lease of {dead}, which died"));
+        }
         if token <= self.token {
             self.wrong(at, &format!("{who:?} holds under {token}, after {}", self.token));
         }
         self.idle_until(at);
         (self.holder, self.token) = (Some(who), token);
-        self.yes.retain(|(_, of, _)| *of != who.0);
         self.course.holds += 1;
         *self.course.shares.entry(who).or_default() += 1;
         if let Some(one) = self.waiting.remove(&who) {
@@ -314,4 +322,33 @@ impl Judge {
             self.wrong(at, &format!("{who:?} waits and did not ask since {before:?}"));
         }
     }
+}
+
+#[test]
+fn a_lease_that_a_dead_process_leaves_behind_is_judged_by_the_records() {
+    let second = Duration::from_secs;
+    let has = |member, until| What::Has { member, record: Some((0, second(until))) };
+    // It asked for it and was not told; a late record of it arrives when it is dead.
+    let begins = vec![
+        (second(0), What::Waits { who: (1, 0) }),
+        (second(1), has(0, 8)),
+        (second(1), has(1, 9)),
+        (second(1), has(2, 11)),
+        (second(1), What::Dies { process: 0 }),
+        (second(2), has(3, 10)),
+    ];
+    let course = |then: &[(Duration, What)], end| {
+        let promise = Promise { idle: second(1), dead: second(0), asks: second(60), passed: 9 };
+        let judge = Judge { promise, ..Judge::new() };
+        judge.follow(&[begins.clone(), then.to_vec()].concat(), second(end)).wrong.join("\n")
+    };
+    let holds = |at| (second(at), What::Holds { who: (1, 0), token: 1 });
+    assert_eq!(course(&[holds(9)], 9), "");
+    assert_eq!(course(&[], 10), "");
+    assert!(course(&[holds(8)], 8).contains("within the lease of 0"));
+    assert!(course(&[], 11).contains("was idle"));
+    // It is given back after all.
+    let gone = [0, 1].map(|member| (second(3), What::Has { member, record: None }));
+    assert_eq!(course(&[gone[0], gone[1], holds(4)], 4), "");
+    assert!(course(&gone, 5).contains("was idle"));
 }

@@ -1,6 +1,7 @@
 //! A member as clients meet it: the commands that they send, over connections that subscribe.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::rules::{Flaw, Rules};
 use crate::engine::redis::client::resp::{Value, parse};
@@ -23,11 +24,10 @@ pub(super) struct Word {
     pub(super) bytes: Vec<u8>,
 }
 
-/// A script that was run: by which, with what, and the first word of its answer.
+/// A script that was run: which, and about which claim.
 pub(super) struct Ran {
     pub(super) which: Which,
     pub(super) claim: String,
-    pub(super) said: String,
 }
 
 /// What came of what was received.
@@ -48,14 +48,21 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(at: usize, flaw: Option<Flaw>) -> Self {
+    pub(super) fn new(at: usize, ahead: Duration, flaw: Option<Flaw>) -> Self {
         let run = format!("{:040x}", 0xabc0 + at);
         Self {
             rules: Rules::new(run, flaw),
-            ahead_us: at as u64 * 70_000,
+            ahead_us: u64::try_from(ahead.as_micros()).unwrap_or(u64::MAX),
             inbox: BTreeMap::new(),
             channels: BTreeMap::new(),
         }
+    }
+
+    /// Whose claim has the one name that is used, and until when after the beginning.
+    pub(super) fn record(&self) -> Option<(&String, Duration)> {
+        let record = self.rules.locks.values().next()?.record.as_ref()?;
+        let until_us = ((record.until + 1) * 1_000).saturating_sub(BEGINS_US + self.ahead_us);
+        Some((&record.claim, Duration::from_micros(until_us)))
     }
 
     /// A connection has ended.
@@ -151,11 +158,7 @@ impl Member {
         };
         let answer = self.rules.call(which, keys, arguments, now_us, &mut publish);
         let answer = answer.unwrap_or_default();
-        carried.ran.push(Ran {
-            which,
-            claim: arguments.first().cloned().unwrap_or_default(),
-            said: answer.first().cloned().unwrap_or_default(),
-        });
+        carried.ran.push(Ran { which, claim: arguments.first().cloned().unwrap_or_default() });
         array(&answer)
     }
 }

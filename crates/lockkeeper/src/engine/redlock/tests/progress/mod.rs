@@ -89,6 +89,8 @@ struct Plan {
     /// How long all this goes on.
     lasts: Duration,
     weather: Weather,
+    /// How far the members' clocks are ahead of the slowest.
+    ahead: [Duration; MEMBERS],
     faults: Vec<(Duration, Fault)>,
     promise: Promise,
     member: Option<rules::Flaw>,
@@ -108,9 +110,9 @@ impl Plan {
             wait: None,
             lasts: secs(20),
             weather: Weather::FAIR,
+            ahead: [0, 70, 140, 210, 280].map(ms),
             faults: Vec::new(),
             promise: Promise {
-                lease: secs(30),
                 idle: ms(100),
                 dead: secs(3),
                 asks: ms(5_300),
@@ -142,7 +144,7 @@ impl Plan {
     async fn run(self, seed: u64) -> Played {
         let log = Arc::new(Log::new());
         let stage = Stage::new();
-        let net = Net::new(seed, self.weather, self.member, log.clone());
+        let net = Net::new(seed, &self, log.clone());
         let dials = net.clone();
         memory::dial_by(Some(Box::new(move |host| dials.dial(host))));
         let mut dice = Dice::new(seed ^ 0x1057);

@@ -10,9 +10,10 @@ use lockkeeper_testkit::dice::Dice;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use super::log::{Log, What};
+use super::Plan;
+use super::log::{Log, Record, What};
 use super::member::Member;
-use super::rules::{Flaw, Lock};
+use super::rules::Lock;
 use crate::engine::redis::client::script::Which;
 use crate::engine::stream::memory::{Far, Inner, Near};
 
@@ -57,6 +58,8 @@ struct State {
     commands: u64,
     /// Which process asked for a claim.
     claims: BTreeMap<String, usize>,
+    /// What was noted last of the members' records.
+    noted: [Record; MEMBERS],
 }
 
 struct Connection {
@@ -104,17 +107,19 @@ impl Far for End {
 }
 
 impl Net {
-    pub(super) fn new(seed: u64, weather: Weather, flaw: Option<Flaw>, log: Arc<Log>) -> Self {
+    pub(super) fn new(seed: u64, plan: &Plan, log: Arc<Log>) -> Self {
+        let members = plan.ahead.iter().enumerate();
         let state = State {
-            members: (0..MEMBERS).map(|at| Member::new(at, flaw)).collect(),
+            members: members.map(|(at, ahead)| Member::new(at, *ahead, plan.member)).collect(),
             away: BTreeSet::new(),
             hung: BTreeSet::new(),
             connections: BTreeMap::new(),
             next: 0,
             dice: Dice::new(seed),
-            weather,
+            weather: plan.weather,
             commands: 0,
             claims: BTreeMap::new(),
+            noted: [None; MEMBERS],
         };
         let (handle, begun) = (Handle::current(), Instant::now());
         Self { state: Arc::new(Mutex::new(state)), log, handle, begun }
@@ -184,7 +189,7 @@ impl Net {
             let (process, at) = (there.process, there.member);
             let due = there.up.due();
             for bytes in due {
-                let State { members, dice, weather, away, claims, .. } = &mut *state;
+                let State { members, dice, weather, away, claims, noted, .. } = &mut *state;
                 let Some(member) = members.get_mut(at) else { return };
                 let Some(bytes) = bytes else {
                     member.ended(connection);
@@ -199,9 +204,14 @@ impl Net {
                 for ran in carried.ran {
                     claims.entry(ran.claim).or_insert(process);
                     if ran.which == Which::QuorumTake {
-                        let yes = ran.said == "Y";
-                        self.log.note(What::Asked { process, member: at, yes });
+                        self.log.note(What::Asked { process, member: at });
                     }
+                }
+                let record = member.record();
+                let record = record.and_then(|(claim, until)| Some((*claims.get(claim)?, until)));
+                if let Some(noted) = noted.get_mut(at).filter(|noted| **noted != record) {
+                    *noted = record;
+                    self.log.note(What::Has { member: at, record });
                 }
                 let kept = carried.words.into_iter().filter(|_| !dice.chance(weather.lost));
                 answers.extend(kept.map(|word| (word.to, word.bytes)));

@@ -31,9 +31,8 @@ impl Plan {
         self
     }
 
-    pub(super) fn ttl(mut self, ttl: u64) -> Self {
-        (self.ttl, self.promise.lease) = (ms(ttl), ms(ttl));
-        self
+    pub(super) fn ttl(self, ttl: u64) -> Self {
+        Self { ttl: ms(ttl), ..self }
     }
 
     /// Some messages take ninety milliseconds.
@@ -56,6 +55,19 @@ impl Plan {
         self.promise.idle *= 2;
         self.faults.extend([(ms(1_010), Fault::Away(3)), (ms(1_020), Fault::Away(4))]);
         self
+    }
+
+    /// The clocks of three members are ahead by so much, and two of these go away for a while: the
+    /// middle one of the others is that of the slower ones.
+    pub(super) fn apart(self, ahead: u64) -> Self {
+        let ahead = [0, 70, ahead, ahead + 70, ahead + 140].map(ms);
+        Self { ahead, ..self }.with(&[
+            (2_000, Fault::Away(3)),
+            (2_000, Fault::Away(4)),
+            (9_000, Fault::Back(4)),
+            (10_000, Fault::Away(4)),
+            (11_000, Fault::Back(3)),
+        ])
     }
 }
 
@@ -91,6 +103,7 @@ pub(super) fn named() -> Vec<(&'static str, Plan)> {
                 (8_000, Fault::Back(3)),
             ]),
         ),
+        ("clocks apart, the fastest away", eight(20, 14_000).apart(6_000)),
         ("first killed", eight(50, 6_000).with(&[(3_010, Fault::KillFirst(1))])),
         ("first stopped", eight(50, 6_000).with(&stops(1))),
         ("five stopped", twelve(50, 12_000).with(&stops(5))),
