@@ -3,10 +3,10 @@
 //! Every number that anybody was told is kept by a majority, so one of any majority of the *others*
 //! knows it, if they remember all they kept. Only where no such majority answers, because too many
 //! have started at about the same time, do the clocks decide: no number is above the fastest clock
-//! of all, were it one that is away, and none is further from that than `clock_skew`. Numbers may be above the clocks by as
-//! much, where they began at such a floor, or by a second, where they began at what another told
-//! (`top`); the clocks have passed those when a member has waited once more, which is for twice the
-//! longest `clock_skew` at least.
+//! of all, were it one that is away, and none is further from that than `clock_skew`. Numbers may
+//! be above the clocks by as much, where they began at such a floor, or by a second, where they
+//! began at what another told (`top`); the clocks have passed those when a member has waited once
+//! more, which is for twice the longest `clock_skew` at least.
 //!
 //! The members are asked once the wait of whoever is admitted is over: before that, somebody may
 //! still count a yes that it gave before it forgot.

@@ -10,9 +10,10 @@
 -- 3. Is a name free and nobody's turn, then whoever stands in line may have it: it asks once those
 --    before it had their time (waiter.rs). Who comes anew may not: it is the turn of the first
 --    that lives.
---    One whose place was lost here, as where the line was evicted, comes before those that wait for
---    less: the other members may have it first. A turn of theirs does not keep it out, and whose
---    turn it was stands in line again. It asked before, and stands in no line here.
+--    One that asked before and stands in no line here comes before those that wait for less: its
+--    place was lost, as where the line was evicted, or it did not answer when it had its turn, or
+--    this member was not asked. The others may have it first. A turn of those that wait for less
+--    does not keep it out, and whose turn it was stands in line again.
 -- 4. A turn that is over is kept: whoever takes the name after it, or before others that gave a
 --    sign, has found somebody dead. All have to give a sign of life anew: from then on it is the
 --    turn of the first that gave one, and until there is one everybody is told. The others keep
@@ -161,7 +162,7 @@ local function precedes(first, claim, than, other)
   first, than = tonumber(first), tonumber(than)
   return first < than or first == than and claim < other
 end
--- It has the name, and waits no more. `lost`: since when it waited, where its place was lost. See
+-- It has the name, and waits no more. `lost`: since when it waited, where it stood in no line. See
 -- rules 3 and 4.
 local function came(line, signs, turn, claim, lost, now_is, now)
   local passes = now_is and now_is.claim ~= claim

@@ -33,7 +33,7 @@ else
   if not holds then
     local its_turn = turn and turn.claim == claim
     local stands = its_turn or redis.call('ZSCORE', KEYS[5], claim)
-    -- Since when it waits, if it asked before and stands here no more: its place was lost.
+    -- Since when it waits, if it asked before and stands in no line here (rule 3).
     local lost = ARGV[8] == '1' and tonumber(round) > 1 and not stands and ARGV[7]
     local function waits_longer(than, other)
       return lost and precedes(lost, claim, than, other)
