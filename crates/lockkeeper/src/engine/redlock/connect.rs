@@ -132,7 +132,7 @@ impl Quorum {
     /// A majority is connected, or no more: then everything is asked about. One member that comes
     /// and goes costs the others nothing.
     fn tell_majority(&self) {
-        // All processes hear of it at about the same time, and slew from then on.
+        // Processes hear of a connection that ends at about the same time, and slew from then on.
         let _ = self.clock();
         let connected = || self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

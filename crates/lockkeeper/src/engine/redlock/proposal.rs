@@ -25,14 +25,17 @@ impl Quorum {
 
     /// The middle one of the clocks of the members that answer, slewed.
     pub(super) fn clock(&self) -> u64 {
-        let now = self.steady.now();
-        let clocks: Vec<Option<u64>> =
-            self.members.iter().map(|member| member.reached_us(now)).collect();
-        let mut up = Members::default();
-        let answer = |(_, member): &(usize, &Member)| member.link.is_up() && member.is_fit();
-        let answering = self.members.iter().enumerate().filter(answer);
-        answering.for_each(|(at, _)| up.insert(at));
         let mut slewed = self.slewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.steady.now();
+        let clock = |member: &Member| member.reached_us(now);
+        let clocks: Vec<Option<u64>> = self.members.iter().map(clock).collect();
+        let answers = |member: &Member| member.link.is_up() && member.refuses_at_once().is_none();
+        let mut up = Members::default();
+        for (at, (member, clock)) in self.members.iter().zip(&clocks).enumerate() {
+            if clock.is_some() && answers(member) {
+                up.insert(at);
+            }
+        }
         slewed.follow(now, up, &clocks, self.options.clock_skew)
     }
 
@@ -45,7 +48,7 @@ impl Quorum {
 
 /// Where the clock that numbers are proposed by goes on from. It does not go back where others
 /// answer than before, or whoever asks then would pass all that wait: what it is ahead by is made
-/// up for, half as fast as time goes on.
+/// up for, half as fast as time goes on. With the clocks of the same ones it does go back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slewed {
     /// Whose middle one it was last.
@@ -56,9 +59,9 @@ pub(super) struct Slewed {
 }
 
 impl Slewed {
-    /// What it is now that these answer; `clocks` are those of all members, as far as known. Where
-    /// too few answer it goes on as it did. One further ahead than clocks may be apart was wrong:
-    /// it is forgotten.
+    /// What it is now that these answer; `clocks` are those of all members, as far as known, and
+    /// none is behind it: what is known of one may be far behind what it is. Where too few answer
+    /// it goes on as it did. One further ahead than clocks may be apart was wrong: it is forgotten.
     fn follow(
         &mut self,
         now: Ticks,
@@ -72,17 +75,16 @@ impl Slewed {
             middle(those.filter_map(|(_, clock)| *clock).collect())
         };
         let ahead_us = self.ahead_us.saturating_sub(us(now.since(self.since) / 2));
-        let (before, of_these) = (of(self.of).saturating_add(ahead_us), of(up));
-        if up.len() <= clocks.len() / 2 {
-            return before.max(of_these);
+        let fastest = clocks.iter().flatten().max().copied().unwrap_or_default();
+        let before = of(self.of).saturating_add(ahead_us).min(fastest);
+        let too_few = up.len() <= clocks.len() / 2;
+        if up == self.of || too_few && self.of.len() > 0 {
+            return before;
         }
-        if up != self.of {
-            let ahead_us = before.saturating_sub(of_these);
-            let ahead_us = if ahead_us > us(clock_skew) { 0 } else { ahead_us };
-            *self = Self { of: up, since: now, ahead_us };
-            return of_these.saturating_add(ahead_us);
-        }
-        before
+        let ahead_us = before.saturating_sub(of(up));
+        let ahead_us = if ahead_us > us(clock_skew) { 0 } else { ahead_us };
+        *self = Self { of: up, since: now, ahead_us };
+        of(up).saturating_add(ahead_us)
     }
 }
 
@@ -118,6 +120,12 @@ mod tests {
             let clock = self.slewed.follow(now, those, &clocks.map(Some), skew);
             (clock / SECOND) as i64 - 1_000 - seconds as i64
         }
+
+        /// The same, and this is known of the clocks from now on.
+        fn with(&mut self, apart: [i64; 5], seconds: u64, up: &[usize]) -> i64 {
+            self.apart = apart;
+            self.at(seconds, up)
+        }
     }
 
     fn apart(apart: [i64; 5]) -> Play {
@@ -143,10 +151,21 @@ mod tests {
     }
 
     #[test]
+    fn r7_the_clock_of_proposals_is_ahead_of_no_member_whatever_was_known_of_it() {
+        // One was not asked for long: its clock is known to be three seconds slower than it is.
+        let mut play = apart([0, 0, 0, -3, -3]);
+        assert_eq!([play.at(0, &[0, 1, 2, 3, 4]), play.at(1, &[0, 3, 4])], [0, 0]);
+        assert_eq!(play.with([0; 5], 2, &[0, 3, 4]), 0);
+    }
+
+    #[test]
     fn b4_a_clock_that_was_wrong_is_not_followed_once_most_are_right() {
         let mut play = apart([0, 0, 0, 3_600, 3_600]);
         assert_eq!(play.at(0, &[2, 3, 4]), 3_600, "most of these are wrong");
         assert_eq!(play.at(1, &[1, 2, 3, 4]), 0);
+        // One of too few.
+        let mut play = apart([0, 0, 0, 0, 3_600]);
+        assert_eq!([play.at(0, &[0, 1, 2, 3, 4]), play.at(1, &[4])], [0, 0]);
     }
 
     #[test]

@@ -41,8 +41,6 @@ pub(super) struct Member {
     trip: AtomicU64,
     /// Which run of it was connected last, and whether it was that one before as well.
     last_run: Mutex<(Option<String>, bool)>,
-    /// It was of use when it was connected last.
-    fit: AtomicBool,
     /// It said that it was not admitted since it started.
     stranger: AtomicBool,
     /// What it told of that.
@@ -96,7 +94,6 @@ impl Member {
             reached: Mutex::default(),
             trip: AtomicU64::new(0),
             last_run: Mutex::default(),
-            fit: AtomicBool::new(false),
             stranger: AtomicBool::new(false),
             clean: Mutex::default(),
             refusal,
@@ -125,7 +122,6 @@ impl Member {
 
     /// It was connected, and can be of use.
     pub(super) fn is_of_use(&self) {
-        self.fit.store(true, Ordering::Release);
         self.refusal.did(Stage::Greeting);
     }
 
@@ -134,13 +130,7 @@ impl Member {
         if self.refusal.failed(Stage::Greeting, error, self.clock.now()) {
             warn(&self.options.address, error);
         }
-        self.fit.store(false, Ordering::Release);
         self.link.leave(self.clock.now(), error.message());
-    }
-
-    /// Whether it can be used, as far as is known.
-    pub(super) fn is_fit(&self) -> bool {
-        self.fit.load(Ordering::Acquire)
     }
 
     /// What it said in place of an answer to a script.

@@ -138,6 +138,8 @@ struct Judge {
     promise: Promise,
     course: Course,
     holder: Option<Who>,
+    /// Who held when a process died last.
+    held: Option<Who>,
     /// A process that died with a majority's records, or got them after that: nobody holds, and its
     /// lease lasts.
     left: Option<usize>,
@@ -159,6 +161,7 @@ impl Judge {
             promise: Promise { idle: zero, dead: zero, asks: zero, passed: 0 },
             course: Course::default(),
             holder: None,
+            held: None,
             left: None,
             free: zero,
             token: 0,
@@ -247,12 +250,15 @@ impl Judge {
                 self.allowed = self.promise.dead;
                 self.waiting.retain(|(of, _), _| *of != process);
                 if self.holder.is_some_and(|(of, _)| of == process) {
-                    (self.holder, self.free) = (None, at);
+                    (self.held, self.holder, self.free) = (self.holder, None, at);
                 }
                 self.leaves_behind(at, process);
             }
             What::Revives { process } => {
                 self.dead.retain(|one| *one != process);
+                if self.left == Some(process) && self.free > at {
+                    (self.holder, self.left) = (self.held.filter(|(of, _)| *of == process), None);
+                }
             }
             What::Meddles => self.allowed = self.promise.dead,
         }
@@ -265,9 +271,11 @@ impl Judge {
         let mut untils: Vec<Duration> = self.records.iter().filter_map(its).collect();
         untils.sort_by_key(|until| Reverse(*until));
         let until = untils.get(MEMBERS / 2).copied().filter(|until| *until > at);
-        if self.holder.is_none() && (until.is_some() || self.left == Some(process)) {
-            (self.left, self.free) = (until.map(|_| process), until.unwrap_or(at));
+        if self.holder.is_some() || until.is_none() && self.left != Some(process) {
+            return;
         }
+        self.idle_until(at);
+        (self.left, self.free) = (until.map(|_| process), until.unwrap_or(self.free.min(at)));
     }
 
     fn holds(&mut self, at: Duration, who: Who, token: u64) {
@@ -347,6 +355,11 @@ fn a_lease_that_a_dead_process_leaves_behind_is_judged_by_the_records() {
     assert_eq!(course(&[], 10), "");
     assert!(course(&[holds(8)], 8).contains("within the lease of 0"));
     assert!(course(&[], 11).contains("was idle"));
+    let takes = (second(20), What::Has { member: 0, record: Some((1, second(30))) });
+    assert!(course(&[takes, holds(20)], 20).contains("was idle since 9s"));
+    let lingers =
+        [0, 1, 2].map(|member| (second(20), What::Has { member, record: Some((0, second(30))) }));
+    assert!(course(&lingers, 30).contains("was idle since 9s"));
     // It is given back after all.
     let gone = [0, 1].map(|member| (second(3), What::Has { member, record: None }));
     assert_eq!(course(&[gone[0], gone[1], holds(4)], 4), "");

@@ -62,8 +62,8 @@ impl Plan {
     pub(super) fn apart(self, ahead: u64) -> Self {
         let ahead = [0, 70, ahead, ahead + 70, ahead + 140].map(ms);
         Self { ahead, ..self }.with(&[
-            (2_000, Fault::Away(3)),
-            (2_000, Fault::Away(4)),
+            (3_000, Fault::Away(3)),
+            (3_000, Fault::Away(4)),
             (9_000, Fault::Back(4)),
             (10_000, Fault::Away(4)),
             (11_000, Fault::Back(3)),
@@ -104,6 +104,10 @@ pub(super) fn named() -> Vec<(&'static str, Plan)> {
             ]),
         ),
         ("clocks apart, the fastest away", eight(20, 14_000).apart(6_000)),
+        (
+            "clocks apart, the fastest away beside some at rest",
+            Plan { pause: secs(6), ..Plan::of(12).holds(50, 14_000) }.apart(6_000),
+        ),
         ("first killed", eight(50, 6_000).with(&[(3_010, Fault::KillFirst(1))])),
         ("first stopped", eight(50, 6_000).with(&stops(1))),
         ("five stopped", twelve(50, 12_000).with(&stops(5))),
