@@ -78,8 +78,8 @@ impl Slewed {
         let fastest = clocks.iter().flatten().max().copied().unwrap_or_default();
         let before = of(self.of).saturating_add(ahead_us).min(fastest);
         let too_few = up.len() <= clocks.len() / 2;
-        if up == self.of || too_few && self.of.len() > 0 {
-            return before;
+        if up == self.of || too_few {
+            return if self.of.len() > 0 { before } else { of(up) };
         }
         let ahead_us = before.saturating_sub(of(up));
         let ahead_us = if ahead_us > us(clock_skew) { 0 } else { ahead_us };
@@ -166,6 +166,8 @@ mod tests {
         // One of too few.
         let mut play = apart([0, 0, 0, 0, 3_600]);
         assert_eq!([play.at(0, &[0, 1, 2, 3, 4]), play.at(1, &[4])], [0, 0]);
+        let mut play = apart([0, 0, 0, 0, 5]);
+        assert_eq!([play.at(0, &[4]), play.at(1, &[0, 1, 4])], [5, 0], "nothing is known before");
     }
 
     #[test]
