@@ -6,11 +6,11 @@ import time
 
 
 def serve(version, settings, lock_named):
-    """`lock_named` makes the lock of one thread, with `acquire` and `release`."""
+    """`lock_named` makes the lock of one of so many threads, with `acquire` and `release`."""
     print("ready", version, settings, sep="\t", flush=True)
     for line in sys.stdin:
         _, milliseconds, *names = line.rstrip("\n").split("\t")
-        locks = [lock_named(name) for name in names]
+        locks = [lock_named(name, len(names)) for name in names]
         try:
             answer = " ".join(f"{waited}/{whole}" for waited, whole in turns(locks, milliseconds))
         except Exception as error:

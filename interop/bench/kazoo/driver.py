@@ -9,5 +9,5 @@ from turns import serve
 
 client = KazooClient(hosts=sys.argv[1])
 client.start()
-serve(__version__, "its defaults", lambda name: client.Lock(f"/{name}"))
+serve(__version__, "its defaults", lambda name, _: client.Lock(f"/{name}"))
 client.stop()

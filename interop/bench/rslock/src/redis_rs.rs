@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Client, Script};
+use redis::{AsyncConnectionConfig, Client, Script};
 
 use crate::{Failure, TTL};
 
 /// Nothing tells that the lock is free: it is asked for again.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Requests that wait to be written: by default there is room for 50, and more callers are slower.
+const ROOM: usize = 256;
 const UNLOCK: &str =
     "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0";
 
@@ -24,10 +26,12 @@ pub struct Raw {
 
 impl Raw {
     pub const SETTINGS: &str =
-        "SET NX PX and a script on one multiplexed connection, asked again after 10 ms";
+        "SET NX PX and a script, pipeline_buffer_size 256, asked again after 10 ms";
 
     pub async fn connect(url: &str) -> Result<Self, Failure> {
-        let connection = Client::open(url)?.get_multiplexed_async_connection().await?;
+        let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(ROOM);
+        let client = Client::open(url)?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Self { connection, unlock: Arc::new(Script::new(UNLOCK)), taken: Arc::default() })
     }
 

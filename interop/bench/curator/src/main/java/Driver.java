@@ -24,6 +24,7 @@ public class Driver {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in,
                 StandardCharsets.UTF_8));
+        warmUp();
         out.println("ready\t" + version() + "\tInterProcessMutex");
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             out.println(turns(line.split("\t")));
@@ -36,6 +37,21 @@ public class Driver {
         String path = InterProcessMutex.class.getProtectionDomain().getCodeSource().getLocation()
                 .getPath();
         return path.replaceAll(".*-([0-9.]+)\\.jar", "$1");
+    }
+
+    /** In each process, before it is measured: so what is measured is compiled. */
+    private static void warmUp() throws Exception {
+        if (!"release".equals(System.getenv("PROFILE"))) {
+            return;
+        }
+        String name = "\twarm-" + ProcessHandle.current().pid();
+        StringBuilder names = new StringBuilder();
+        for (int i = 0; i < 8; i++) {
+            names.append(name).append('-').append(i);
+        }
+        for (String callers : List.of(name, names.toString())) {
+            turns(("turn\t3000" + callers).split("\t"));
+        }
     }
 
     /** What threads, one for each name, had together. */

@@ -36,6 +36,7 @@ public class Driver {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in,
                 StandardCharsets.UTF_8));
+        warmUp(clients);
         out.println("ready\t" + Redisson.class.getPackage().getImplementationVersion() + "\t"
                 + (args.length == 1 ? "RLock, with its watchdog"
                 : "RedissonRedLock, one set of threads for all members"));
@@ -43,6 +44,21 @@ public class Driver {
             out.println(turns(clients, line.split("\t")));
         }
         System.exit(0);
+    }
+
+    /** In each process, before it is measured: so what is measured is compiled. */
+    private static void warmUp(List<RedissonClient> clients) throws Exception {
+        if (!"release".equals(System.getenv("PROFILE"))) {
+            return;
+        }
+        String name = "\twarm-" + ProcessHandle.current().pid();
+        StringBuilder names = new StringBuilder();
+        for (int i = 0; i < 8; i++) {
+            names.append(name).append('-').append(i);
+        }
+        for (String callers : List.of(name, names.toString())) {
+            turns(clients, ("turn\t3000" + callers).split("\t"));
+        }
     }
 
     private static RLock lock(List<RedissonClient> clients, String name) {
