@@ -3,12 +3,32 @@
 -- since (empty: the short way is not to be taken); until when to refuse a request of the claim that
 -- is still on its way (0 or nothing: there is none); then nothing, or a place that stands in line
 -- in the same message: place, not_after_us, how.
--- Nobody is in the way: three calls and done. Several holders are a hash, which is no text.
+-- Nobody is in the way: three calls and done, or five. Several holders are a hash, which is no
+-- text.
 if ARGV[2] ~= '' and redis.pcall('GET', KEYS[3]) == ARGV[2] then
   local value = redis.pcall('GET', KEYS[1])
   if type(value) == 'string' and string.sub(value, 1, #ARGV[1]) == ARGV[1] then
-    redis.call('DEL', KEYS[1])
-    return 1
+    if not ARGV[4] then
+      redis.call('DEL', KEYS[1])
+      return 1
+    end
+    -- Nor of the place behind it, which gets the lock as from take.lua: no permits, and no delay.
+    local ttl = string.match(ARGV[4], '^2 %x+ 0 [sux] 1 (%d+) ')
+    local time = redis.call('TIME')
+    local tick = (time[1] - 1767225600) * 62500 + (time[2] - time[2] % 16) / 16
+    local before = tonumber(ARGV[2])
+    if ttl and tick > before and time[1] * 1000000 + time[2] <= tonumber(ARGV[5]) then
+      local number = string.format('%.0f', tick)
+      -- A full server writes only behind a DEL.
+      if redis.pcall('SET', KEYS[1], ARGV[4] .. ' ' .. number, 'PX', ttl).ok then
+        if tick % 4294967296 < tick - before then
+          redis.call('SET', KEYS[3], number, 'EX', '604800')
+        else
+          redis.call('SET', KEYS[3], number, 'KEEPTTL')
+        end
+        return {'D', '', number}
+      end
+    end
   end
 end
 local time = redis.call('TIME')

@@ -127,16 +127,15 @@ impl Native {
             let (end, answered) = self.ended(id, leave).await;
             ends.push(end);
             if let Some(answered) = answered
-                && let Some(reply) = answered.value.items().get(2).filter(|v| !v.items().is_empty())
+                && let Some(reply) = answered.value.items().get(2).and_then(Reply::parse)
             {
-                stands = Some((read(&answered), reply.clone()));
+                stands = Some((read(&answered), reply));
             }
         }
         let again = again.map(|claim| {
             let now = self.links.context.clock.now();
-            let verdict = stands.and_then(|(read, reply)| {
-                Reply::parse(&reply).map(|reply| self.recipe().answered(now, read, claim.id, reply))
-            });
+            let verdict =
+                stands.map(|(read, reply)| self.recipe().answered(now, read, claim.id, reply));
             match verdict {
                 Some(Verdict::Tell(attempt)) => {
                     self.leave_if_refused(claim.id, &attempt);

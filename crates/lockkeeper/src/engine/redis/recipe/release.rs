@@ -21,15 +21,7 @@ impl Recipe {
         let keys = self.keys_of(id)?;
         match self.claims.get_mut(&id)? {
             Entry::Held(held) => {
-                // Where a request may be on its way, or a delay may go on, the server looks
-                // closer.
-                let doubtful = held.refuse_us > 0 || held.delayed;
-                let bare = match held.kind {
-                    _ if doubtful => String::new(),
-                    Kind::Semaphore => record::bare_limit(held.limit),
-                    _ => held.number.to_string(),
-                };
-                let mut arguments = Texts::from([record::begins(id), bare]);
+                let mut arguments = Texts::from([record::begins(id), held.bare()]);
                 if held.refuse_us > 0 {
                     arguments.push_number(held.refuse_us);
                 }
@@ -55,17 +47,20 @@ impl Recipe {
         again: Option<&Claim>,
     ) -> Option<Call> {
         let server_us = self.server_us(now, node);
-        let mut refuse_us = None;
+        let mut known = None;
         if let Entry::Held(held) = self.claims.get_mut(&id)? {
             if held.refuse_us <= server_us {
                 held.refuse_us = 0;
             }
-            refuse_us = Some(held.refuse_us);
+            // Where somebody is known to be in the way, the short one is not looked for.
+            let bare = if self.busy.is(&held.record) { String::new() } else { held.bare() };
+            known = Some((held.refuse_us, bare));
         }
-        let (Some(claim), Some(refuse_us)) = (again, refuse_us) else { return self.withdraw(id) };
+        let (Some(claim), Some((refuse_us, bare))) = (again, known) else {
+            return self.withdraw(id);
+        };
         let keys = self.keys_of(id)?;
-        // Two things at once are no short way.
-        let mut arguments = Texts::from([record::begins(id), String::new()]);
+        let mut arguments = Texts::from([record::begins(id), bare]);
         arguments.push_number(refuse_us);
         arguments.append(&self.ask_beside(now, node, claim, Line::Join).arguments);
         Some(Call { script: Which::Release, keys, arguments })
@@ -112,6 +107,18 @@ impl Recipe {
         if let Some(Entry::Held(Held { converted: Some(conversion), .. })) = self.claims.remove(&id)
         {
             self.forget(conversion);
+        }
+    }
+}
+
+impl Held {
+    /// What `last` says while nobody is in the way of its release.
+    fn bare(&self) -> String {
+        match self.kind {
+            // Where a request may be on its way, or a delay may go on, the server looks closer.
+            _ if self.refuse_us > 0 || self.delayed => String::new(),
+            Kind::Semaphore => record::bare_limit(self.limit),
+            _ => self.number.to_string(),
         }
     }
 }

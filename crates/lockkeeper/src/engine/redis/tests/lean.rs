@@ -13,8 +13,8 @@ use super::super::resp::{Command, Value};
 use super::super::script::{Call, Which};
 use super::server::RedisServer;
 use super::support::{Process, granted, number, options, until};
-use crate::engine::{Attempt, End, Event, Renewal, Standing};
-use crate::words::claim::Mode;
+use crate::engine::{Attempt, End, Event, Grant, Renewal, Standing};
+use crate::words::claim::{Claim, Mode};
 use crate::words::error::{Error, ErrorKind};
 use crate::words::name::Kind;
 
@@ -215,6 +215,52 @@ fn who_stands_again_where_replicas_are_waited_for_takes_the_long_way_at_once() {
             _ => None,
         });
     }
+}
+
+#[test]
+fn r9_who_gives_back_and_stands_again_alone_costs_one_short_script() {
+    let server = RedisServer::start();
+    let [one, two] = [(); 2].map(|()| Process::of(&server));
+    let (mut held, mut before) = one.take("a", Mode::Exclusive);
+    let again = |held: &mut Claim, before: &mut Grant| {
+        let next = one.exclusive("a");
+        let released = one.release_again(held.id, &next);
+        assert!(matches!(released.ends[..], [End::Freed]), "{released:?}");
+        let grant = granted(released.again.expect("it was asked for again"));
+        (*held, *before) = (next, grant);
+    };
+    // The first time the server learns the script.
+    again(&mut held, &mut before);
+    for _ in 0..3 {
+        let earlier = number(&before);
+        assert_eq!(cost(&server, || again(&mut held, &mut before)), (1, 0));
+        assert!(number(&before) > earlier);
+        let counts = server.command_counts();
+        let five = ["time", "get", "set", "del"].map(|name| counts.get(name).copied());
+        assert_eq!(five, [Some(1), Some(2), Some(2), None]);
+    }
+    let left: u64 = server.command(&["PTTL", RECORD])[0].parse().expect("a lease");
+    assert!(left > 0 && left <= held.ttl.as_millis() as u64);
+    // Somebody waits: it gets the lock, and the one before it stands behind.
+    let waiting = two.queue("a", Mode::Exclusive);
+    let next = one.exclusive("a");
+    let released = one.release_again(held.id, &next);
+    assert!(matches!(released.ends[..], [End::Freed]), "{released:?}");
+    assert!(matches!(released.again, Some(Attempt::InLine(_))), "{released:?}");
+    assert!(number(&two.granted(waiting.id)) > number(&before));
+}
+
+#[test]
+fn a_full_server_takes_a_lock_back_whose_process_stands_again() {
+    let server = RedisServer::start();
+    let one = Process::of(&server);
+    let (held, first) = one.take("a", Mode::Exclusive);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let next = one.exclusive("a");
+    let released = one.release_again(held.id, &next);
+    assert!(matches!(released.ends[..], [End::Freed]), "{released:?}");
+    let second = granted(released.again.expect("it was asked for again"));
+    assert!(number(&second) > number(&first));
 }
 
 #[test]
