@@ -191,6 +191,11 @@ impl TurnCell {
     /// How the turn stands. Reads the clocks first (R15): the deadline counts even when nobody
     /// announced it yet, and so does a step of the time of day.
     pub(crate) fn condition(&self) -> Condition {
+        self.condition_by(|| self.entry.keeper.clock.read())
+    }
+
+    /// The same by a reading that was just made.
+    pub(crate) fn condition_by(&self, read: impl FnOnce() -> Reading) -> Condition {
         if self.is_forked() {
             return Condition::Lost(Lost::Forked);
         }
@@ -198,7 +203,7 @@ impl TurnCell {
             return Condition::Lost(*why);
         }
         let Some(lease) = &self.lease else { return Condition::Held };
-        let Reading { now, stepped } = self.entry.keeper.clock.read();
+        let Reading { now, stepped } = read();
         let doubt = lease.doubt(stepped);
         if now < lease.deadline() {
             return doubt.map_or(Condition::Held, Condition::InDoubt);

@@ -210,6 +210,12 @@ impl Keeper {
         }
     }
 
+    /// The time now for what decides nothing about a lease: by one clock, and never later than
+    /// [`Keeper::now`].
+    pub(crate) fn glance(&self) -> Ticks {
+        self.clock.now_without_leases()
+    }
+
     /// How long the session lasts that carries all holds, if there is one.
     pub(crate) fn session(&self) -> Option<Duration> {
         Some(Duration::from_nanos(self.session_ns.load(Ordering::Acquire)))

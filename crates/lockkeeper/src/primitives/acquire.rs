@@ -388,16 +388,7 @@ impl Acquiring {
                 State::New => entry
                     .keeper
                     .asking(|| entry.begin(&self.plan.request, self.give_up, context.waker())),
-                State::Waiting(seq) => {
-                    match entry.poll_turn(seq, &self.plan.request, context.waker()) {
-                        // Something was read in this thread: perhaps the answer.
-                        Poll::Pending if entry.keeper.lend(inlet, context, &mut self.flush) => {
-                            continue;
-                        }
-                        Poll::Pending => return Poll::Pending,
-                        Poll::Ready(begun) => begun,
-                    }
-                }
+                State::Waiting(seq) => entry.poll_turn(seq, &self.plan.request, context.waker()),
                 State::Done => return Poll::Pending,
             };
             self.state = State::Done;
@@ -422,13 +413,14 @@ impl Acquiring {
                     );
                     return Poll::Ready(Err(error.held_by(holder.map(|h| *h))));
                 }
-                Begun::Waiting(seq, own_wait) => {
+                Begun::Waiting { seq, own_wait, outstanding } => {
                     self.state = State::Waiting(seq);
                     if let Some(wait) = own_wait {
                         wait();
-                    } else if !entry.keeper.lend(inlet, context, &mut self.flush) {
+                    } else if !outstanding || !entry.keeper.lend(inlet, context, &mut self.flush) {
                         return Poll::Pending;
                     }
+                    // Something was read in this thread: perhaps the answer.
                 }
                 Begun::AskAnew => self.state = State::New,
             }

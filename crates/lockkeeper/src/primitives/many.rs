@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::engine::{Answer, Attempt, Claim, ClaimId};
@@ -209,7 +209,7 @@ impl All {
         for Plan { request, .. } in &self.plans {
             let Some((entry, seq, _)) = seats.taken.front() else { break };
             match entry.poll_turn(*seq, request, Waker::noop()) {
-                Poll::Ready(Ok(Begun::Got(cell))) => guards.push(Guard::new(cell, request.mode)),
+                Ok(Begun::Got(cell)) => guards.push(Guard::new(cell, request.mode)),
                 _ => entry.abandon(*seq),
             }
             seats.taken.pop_front();

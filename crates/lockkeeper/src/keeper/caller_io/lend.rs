@@ -32,7 +32,7 @@ pub(in crate::keeper) struct Watched {
 
 impl Keeper {
     /// Whether a caller in this thread reads answers.
-    fn is_lent(&self) -> bool {
+    pub(in crate::keeper) fn is_lent(&self) -> bool {
         self.facts.early && (park::is_waiting() || self.settings.io)
     }
 

@@ -54,6 +54,14 @@ impl Entry {
         {
             state.asked = now;
         }
+        if let Action::Attempt(ask) | Action::Release { again: Some(ask), .. } = &action
+            && let Some(waiting) =
+                locked.state.as_deref_mut().and_then(|state| state.waiting.get_mut(ask.seq))
+            && std::mem::take(&mut waiting.lends)
+        {
+            let waker = waiting.waker.take();
+            locked.wake(waker);
+        }
         match action {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),
             Action::Recheck(claim) => self.recheck(locked, now, claim),

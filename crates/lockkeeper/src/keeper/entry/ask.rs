@@ -1,7 +1,7 @@
 //! Asking for a turn, and fetching what a claim has come to.
 
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use super::request::Request;
 use super::state::Waiting;
@@ -22,8 +22,13 @@ use crate::words::token::Token;
 pub(crate) enum Begun {
     Got(Arc<TurnCell>),
     Busy(Option<Box<Holder>>),
-    /// It waits, and perhaps this thread itself has to.
-    Waiting(Seq, Option<OwnWait>),
+    /// It waits, and perhaps this thread itself has to. `outstanding`: for an answer of the engine,
+    /// and not only for a guard of this process.
+    Waiting {
+        seq: Seq,
+        own_wait: Option<OwnWait>,
+        outstanding: bool,
+    },
     /// The offer lapsed, or its hold was lost, before anybody took it: begin anew.
     AskAnew,
 }
@@ -38,9 +43,11 @@ impl Entry {
         waker: &Waker,
     ) -> Result<Begun> {
         self.keeper.check_open()?;
-        let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+        // What the engine is asked rests on all clocks.
+        let queues = state.line.queues(&request.shape());
+        let now = if queues { self.keeper.glance() } else { self.keeper.now() };
         if let Some(turn) = self.again(state, request)? {
             return Ok(Begun::Got(turn));
         }
@@ -65,13 +72,15 @@ impl Entry {
             Seen::Asked { claim: seq, place, mode: request.mode, trying: request.try_only },
         );
         self.step(&mut locked, now, Event::Ask(ask));
-        match self.fetch(&mut locked, now, seq, request) {
+        match self.fetch(&mut locked, Some(now), seq, request) {
             Some(outcome) => outcome,
             None => {
                 let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
                 let mut own_wait = None;
                 self.note_waiting(state, seq);
+                let outstanding = state.line.claim().is_some();
                 if let Some(waiting) = state.waiting.get_mut(seq) {
+                    waiting.lends = !outstanding && self.keeper.is_lent();
                     waiting.told = true;
                     waiting.waker = Some(waker.clone());
                     // From now on it may be asked for in another thread.
@@ -84,7 +93,7 @@ impl Entry {
                 if let Some(at) = patience.into_iter().chain(behind.then_some(now)).min() {
                     self.keeper.look_at_outages(at);
                 }
-                Ok(Begun::Waiting(seq, own_wait))
+                Ok(Begun::Waiting { seq, own_wait, outstanding })
             }
         }
     }
@@ -95,28 +104,27 @@ impl Entry {
         seq: Seq,
         request: &Request,
         waker: &Waker,
-    ) -> Poll<Result<Begun>> {
+    ) -> Result<Begun> {
         let mut locked = self.lock();
-        let now = self.keeper.now();
-        match self.fetch(&mut locked, now, seq, request) {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                if let Some(waiting) =
-                    locked.state.as_deref_mut().and_then(|s| s.waiting.get_mut(seq))
-                    && waiting.waker.as_ref().is_none_or(|w| !w.will_wake(waker))
-                {
-                    waiting.waker = Some(waker.clone());
-                }
-                Poll::Pending
+        if let Some(outcome) = self.fetch(&mut locked, None, seq, request) {
+            return outcome;
+        }
+        let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+        let outstanding = state.line.claim().is_some();
+        if let Some(waiting) = state.waiting.get_mut(seq) {
+            waiting.lends = !outstanding && self.keeper.is_lent();
+            if waiting.waker.as_ref().is_none_or(|w| !w.will_wake(waker)) {
+                waiting.waker = Some(waker.clone());
             }
         }
+        Ok(Begun::Waiting { seq, own_wait: None, outstanding })
     }
 
     /// Takes what the claim came to; `None` while it waits.
     fn fetch(
         self: &Arc<Self>,
         locked: &mut Locked<'_>,
-        now: Ticks,
+        now: Option<Ticks>,
         seq: Seq,
         request: &Request,
     ) -> Option<Result<Begun>> {
@@ -136,6 +144,7 @@ impl Entry {
                 Ok(Begun::AskAnew)
             }
             Outcome::Offered { hold, token } => {
+                let now = now.unwrap_or_else(|| self.keeper.glance());
                 let cell = self.take(state, now, seq, hold, token, request);
                 self.step(locked, now, Event::Take(seq));
                 Ok(Begun::Got(cell))

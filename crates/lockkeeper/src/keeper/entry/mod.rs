@@ -46,8 +46,14 @@ impl Entry {
 
     pub(in crate::keeper) fn lock(self: &Arc<Self>) -> Locked<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (wakers, awaited, released) = (Vec::new(), None, None);
-        Locked { entry: self, state: Some(state), wakers, awaited, released }
+        Locked {
+            entry: self,
+            state: Some(state),
+            waker: None,
+            wakers: Vec::new(),
+            awaited: None,
+            released: None,
+        }
     }
 
     /// A timer of the line is due.

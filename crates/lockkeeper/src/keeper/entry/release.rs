@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::few::Few;
 use super::{Entry, Locked, State};
 use crate::engine::{Answer, Attempt, End, Released};
-use crate::keeper::cell::TurnCell;
+use crate::keeper::cell::{Condition, TurnCell};
 use crate::observe::Seen;
 use crate::protocol::line::{Ask, Event};
 use crate::words::claim::{Claim, Mode};
@@ -117,7 +117,9 @@ impl Entry {
         mode: Mode,
         tell: bool,
     ) -> Over {
-        let now = self.keeper.now();
+        // One reading decides whether it was lost, and whether it may pass.
+        let reading = cell.lease.is_some().then(|| self.keeper.clock.read());
+        let now = reading.map_or_else(|| self.keeper.now(), |reading| reading.now);
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
         let Some(record) = state.turns.get_mut(cell.seq) else {
@@ -136,7 +138,11 @@ impl Entry {
         }
         // Its way back from writing ends with the hold, whatever the engine answers.
         state.converting.remove(cell.seq);
-        let was_lost = cell.lost();
+        let read = || reading.unwrap_or_else(|| self.keeper.clock.read());
+        let was_lost = match cell.condition_by(read) {
+            Condition::Lost(why) => Some(why),
+            Condition::Held | Condition::InDoubt(_) => None,
+        };
         let stepped = self.keeper.clock.stepped();
         let fresh =
             was_lost.is_none() && cell.lease.as_ref().is_none_or(|l| l.is_fresh(now, stepped));

@@ -102,6 +102,9 @@ pub(in crate::keeper) struct Waiting {
     /// The thread that asks waits for this alone, and may do what the engine leaves to it.
     pub(super) here: bool,
     pub(super) own_wait: Option<OwnWait>,
+    /// It waits for a guard of this process, and watches the socket once the engine is asked for
+    /// it.
+    pub(super) lends: bool,
 }
 
 impl Waiting {
@@ -118,6 +121,7 @@ impl Waiting {
             patience,
             here: request.here,
             own_wait: None,
+            lends: false,
         }
     }
 }
@@ -137,7 +141,9 @@ pub(in crate::keeper) enum Outcome {
 pub(in crate::keeper) struct Locked<'a> {
     pub(super) entry: &'a Arc<Entry>,
     pub(in crate::keeper) state: Option<MutexGuard<'a, State>>,
-    pub(in crate::keeper) wakers: Vec<Waker>,
+    /// Mostly one: then a turn needs no memory for it.
+    pub(super) waker: Option<Waker>,
+    pub(super) wakers: Vec<Waker>,
     /// The hold whose release somebody waits for, if a step makes it.
     pub(super) awaited: Option<HoldId>,
     /// What became of the release that a step made.
@@ -146,7 +152,11 @@ pub(in crate::keeper) struct Locked<'a> {
 
 impl Locked<'_> {
     pub(in crate::keeper) fn wake(&mut self, waker: Option<Waker>) {
-        self.wakers.extend(waker);
+        if self.waker.is_none() {
+            self.waker = waker;
+        } else {
+            self.wakers.extend(waker);
+        }
     }
 }
 
@@ -185,7 +195,7 @@ impl Drop for Locked<'_> {
             }
             drop(state);
         }
-        for waker in self.wakers.drain(..) {
+        for waker in self.waker.take().into_iter().chain(self.wakers.drain(..)) {
             waker.wake();
         }
     }

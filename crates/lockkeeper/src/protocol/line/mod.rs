@@ -157,6 +157,12 @@ impl Line {
         self.holds.is_empty() && self.standing.is_none() && self.queue.is_empty()
     }
 
+    /// Whether a claim of this shape waits behind others of this process: the engine is not asked
+    /// for it now.
+    pub fn queues(&self, shape: &Shape) -> bool {
+        !self.queue.is_empty() || self.standing.is_some() || self.excludes(shape)
+    }
+
     /// When [`Event::Timer`] is due next, or earlier; constant time.
     pub fn next_timer(&self) -> Option<Ticks> {
         self.check_at
@@ -263,7 +269,7 @@ impl Line {
             out.push(Action::Refuse { seq: ask.seq, why });
             return;
         }
-        if self.queue.is_empty() && self.standing.is_none() && !self.excludes(&ask.shape) {
+        if !self.queues(&ask.shape) {
             if !self.join(now, &ask, out) {
                 let send = !ask.sent_elsewhere;
                 self.stand(ask, send, out);

@@ -10,7 +10,7 @@ use crate::engine::lends;
 use crate::keeper::caller_io::park;
 use crate::{Error, ErrorKind, Locks, Lost, Require};
 
-fn run<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("in time") })
 }
@@ -229,7 +229,7 @@ fn c5_a_probe_whose_connection_breaks_anywhere_leaves_nothing_for_long() {
 }
 
 /// Keeps the keeper's thread busy until the sender is dropped.
-fn stuck(locks: &Locks) -> std::sync::mpsc::Sender<()> {
+pub(super) fn stuck(locks: &Locks) -> std::sync::mpsc::Sender<()> {
     let (go_on, until) = std::sync::mpsc::channel::<()>();
     let (there, arrived) = std::sync::mpsc::channel();
     locks.keeper.run(async move {
@@ -241,7 +241,7 @@ fn stuck(locks: &Locks) -> std::sync::mpsc::Sender<()> {
 }
 
 /// What a thread comes to, in time.
-fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || tell.send(work()));
     told.recv_timeout(PATIENCE).expect("nobody else reads the answer")

@@ -11,6 +11,7 @@ mod keeper;
 mod late_answers;
 mod layouts;
 mod lean;
+mod lent;
 mod line;
 mod many;
 mod many_compared;
