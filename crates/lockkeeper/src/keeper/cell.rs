@@ -100,7 +100,8 @@ pub(crate) struct TurnCell {
     pub(crate) hold: HoldId,
     pub(crate) lease: Option<Arc<LeaseCell>>,
     pub(crate) granted: Ticks,
-    pub(crate) span: tracing::Span,
+    /// Where somebody follows spans.
+    pub(crate) span: Option<Box<tracing::Span>>,
     token: AtomicU64,
     mode: AtomicU8,
     permits: Option<(u16, u16)>,
@@ -141,7 +142,7 @@ impl TurnCell {
             hold,
             lease,
             granted,
-            span,
+            span: (!span.is_disabled()).then(|| Box::new(span)),
             token: AtomicU64::new(token.map_or(NO_TOKEN, Token::get)),
             mode: AtomicU8::new(mode_number(mode)),
             permits: match mode {

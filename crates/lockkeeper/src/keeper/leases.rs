@@ -48,36 +48,43 @@ struct Kept {
 /// A hold whose deadline moved, and to when.
 type Extended = (HoldId, Weak<Entry>, Ticks);
 
-/// The holds on a lease: one, unless it is a session's. There may be 100 000.
+/// The holds on a lease. There may be 100 000 with one, which has the lease's id.
 enum Holds {
-    One([(HoldId, Weak<Entry>); 1]),
+    Own(Weak<Entry>),
     Many(Vec<(HoldId, Weak<Entry>)>),
 }
 
 impl Holds {
-    fn push(&mut self, hold: HoldId, entry: Weak<Entry>) {
+    fn push(&mut self, lease: LeaseId, hold: HoldId, entry: Weak<Entry>) {
         match self {
-            Self::Many(many) if many.is_empty() => *self = Self::One([(hold, entry)]),
+            Self::Many(many) if many.is_empty() && LeaseId::from(hold) == lease => {
+                *self = Self::Own(entry)
+            }
             Self::Many(many) => many.push((hold, entry)),
-            Self::One([(first, of)]) => {
-                *self = Self::Many(vec![(*first, of.clone()), (hold, entry)])
+            Self::Own(first) => {
+                *self = Self::Many(vec![(ClaimId(lease.0), first.clone()), (hold, entry)])
             }
         }
     }
 
-    fn remove(&mut self, hold: HoldId) {
+    fn remove(&mut self, lease: LeaseId, hold: HoldId) {
         match self {
-            Self::One([(one, _)]) if *one == hold => *self = Self::Many(Vec::new()),
-            Self::One(_) => {}
+            Self::Own(_) if LeaseId::from(hold) == lease => *self = Self::Many(Vec::new()),
+            Self::Own(_) => {}
             Self::Many(many) => many.retain(|(one, _)| *one != hold),
         }
     }
 
-    fn as_slice(&self) -> &[(HoldId, Weak<Entry>)] {
-        match self {
-            Self::One(one) => one,
-            Self::Many(many) => many,
-        }
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Many(many) if many.is_empty())
+    }
+
+    fn of(&self, lease: LeaseId) -> impl Iterator<Item = (HoldId, Weak<Entry>)> {
+        let (own, many) = match self {
+            Self::Own(entry) => (Some((ClaimId(lease.0), entry.clone())), &[][..]),
+            Self::Many(many) => (None, &many[..]),
+        };
+        own.into_iter().chain(many.iter().cloned())
     }
 }
 
@@ -102,8 +109,8 @@ impl Book {
     /// The holds of a lease that is over; nothing of it is kept.
     fn take_out(&mut self, lease: LeaseId) -> Vec<(HoldId, Weak<Entry>)> {
         self.machine.forget(lease);
-        let holds =
-            self.kept.remove(&lease).map(|k| k.holds.as_slice().to_vec()).unwrap_or_default();
+        let kept = self.kept.remove(&lease);
+        let holds: Vec<_> = kept.iter().flat_map(|kept| kept.holds.of(lease)).collect();
         for (hold, _) in &holds {
             self.elsewhere.remove(hold);
         }
@@ -157,7 +164,7 @@ impl Keeper {
             let cell = kept.cell.clone();
             if !known {
                 cell.extend(until, lease.ttl);
-                kept.holds.push(hold, Arc::downgrade(entry));
+                kept.holds.push(lease.id, hold, Arc::downgrade(entry));
                 doubtful = self.prove(&book, lease.id);
             }
             if lease.id != LeaseId::from(hold) {
@@ -187,8 +194,8 @@ impl Keeper {
         book.elsewhere.remove(&hold);
         book.machine.drop_hold(lease);
         if let Some(kept) = book.kept.get_mut(&lease) {
-            kept.holds.remove(hold);
-            if kept.holds.as_slice().is_empty() {
+            kept.holds.remove(lease, hold);
+            if kept.holds.is_empty() {
                 book.kept.remove(&lease);
                 shrink(&mut book.kept);
             }
@@ -416,9 +423,7 @@ impl Keeper {
         let ttl = book.machine.ttl(lease).unwrap_or_else(|| kept.cell.ttl());
         kept.cell.extend(until, ttl);
         if self.settings.observer.is_some() {
-            told.extend(
-                kept.holds.as_slice().iter().map(|(hold, entry)| (*hold, entry.clone(), until)),
-            );
+            told.extend(kept.holds.of(lease).map(|(hold, entry)| (hold, entry, until)));
         }
     }
 
@@ -436,12 +441,11 @@ impl Keeper {
             return Vec::new();
         }
         let book = self.book();
-        leases
-            .iter()
-            .filter_map(|lease| book.kept.get(lease))
-            .flat_map(|kept| kept.holds.as_slice())
-            .cloned()
-            .collect()
+        let mut holds = Vec::with_capacity(leases.len());
+        for lease in leases {
+            holds.extend(book.kept.get(lease).into_iter().flat_map(|kept| kept.holds.of(*lease)));
+        }
+        holds
     }
 
     fn tell_of(&self, leases: &[LeaseId], what: impl Fn(HoldId) -> Seen) {

@@ -425,7 +425,7 @@ impl Keeper {
         let Some(why) = cell.lost().filter(|_| cell.announce()) else { return };
         let token = cell.token().map(crate::Token::get);
         tracing::error!(
-            parent: &cell.span,
+            parent: cell.span.as_ref().and_then(|span| span.id()),
             engine = self.facts.engine,
             name = %cell.entry.name,
             token,

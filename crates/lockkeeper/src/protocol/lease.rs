@@ -47,10 +47,8 @@ struct Kept {
     /// When the next renewal is due; `None` for a fixed lease, and while one is under way.
     due: Option<Ticks>,
     renew: bool,
-    /// How much of it a holder relies on; `None` for the default.
-    margin: Option<Duration>,
-    /// How long the session lasts that it is the lease of: then the engine renews it by itself.
-    session: Option<Duration>,
+    /// What hardly any of 100 000 wants.
+    wants: Option<Box<Wants>>,
     /// What it has is a claim lease until a renewal was answered: a fixed lease is renewed that one
     /// time (R11).
     unconfirmed: bool,
@@ -61,23 +59,41 @@ struct Kept {
     /// The engine certainly had it at this reading of our clock, or later.
     proof: Ticks,
     /// The time of day was set forward since.
-    doubt: Option<Doubt>,
+    doubt: Option<Box<Doubt>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Wants {
+    /// How much of it a holder relies on; `None` for the default.
+    margin: Option<Duration>,
+    /// How long the session lasts that it is the lease of: then the engine renews it by itself.
+    session: Option<Duration>,
 }
 
 impl Kept {
+    fn margin(&self) -> Option<Duration> {
+        self.wants.as_ref()?.margin
+    }
+
+    fn session(&self) -> Option<Duration> {
+        self.wants.as_ref()?.session
+    }
+
     /// When it is renewed next, if the last renewal counts from `since`.
     ///
     /// At a third of the ttl (R2), and earlier where the allowance for drift is so large that the
     /// margin needs it. A session is renewed by its engine: it is asked only once the rest is below
     /// what that engine keeps to.
     fn next(&self, since: Ticks, until: Ticks, drift: Drift) -> Ticks {
-        if let Some(session) = self.session {
+        if let Some(session) = self.session() {
             // Spaced by the session, not by what is left of it: a server that answers and proves
             // nothing is not asked ever faster.
-            return until.minus(margin::floor(session, self.margin)).max(since.plus(session / 12));
+            return until
+                .minus(margin::floor(session, self.margin()))
+                .max(since.plus(session / 12));
         }
         let usable = self.ttl.saturating_sub(
-            drift.of(self.ttl) + margin::floor(self.ttl, self.margin) + self.ttl / 20,
+            drift.of(self.ttl) + margin::floor(self.ttl, self.margin()) + self.ttl / 20,
         );
         since.plus((self.ttl / 3).min(usable).max(self.ttl / 12))
     }
@@ -170,8 +186,8 @@ impl Leases {
             deadline,
             due: None,
             renew,
-            margin,
-            session,
+            wants: (margin.is_some() || session.is_some())
+                .then(|| Box::new(Wants { margin, session })),
             unconfirmed: at_once,
             holds: 1,
             answered: true,
@@ -189,8 +205,8 @@ impl Leases {
             kept.unconfirmed |= at_once;
             // The greatest margin counts, and goes with the lease.
             let whole = session.unwrap_or(ttl);
-            if margin::floor(whole, margin) > margin::floor(whole, kept.margin) {
-                kept.margin = margin;
+            if margin::floor(whole, margin) > margin::floor(whole, kept.margin()) {
+                kept.wants.get_or_insert_default().margin = margin;
             }
             let longer = kept.deadline.max(deadline);
             // Nobody wanted it renewed so far: from now on somebody does.
@@ -300,7 +316,7 @@ impl Leases {
     /// renewal but that it is proven.
     pub fn renewed(&mut self, id: LeaseId, since: Ticks, ttl: Duration, out: &mut Vec<Change>) {
         let Some(kept) = self.kept.get_mut(&id) else { return };
-        let proof = doubt::proof(since, ttl, kept.session, self.drift);
+        let proof = doubt::proof(since, ttl, kept.session(), self.drift);
         let fresh = deadline(since, ttl, self.drift);
         let was_in_doubt = kept.doubt.is_some();
         let is_fixed = !kept.renew && !kept.unconfirmed;

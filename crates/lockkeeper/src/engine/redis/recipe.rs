@@ -86,11 +86,17 @@ struct Held {
     /// A request for it may still be on its way over a connection that broke: until then its
     /// release leaves word.
     refuse_us: u64,
-    /// When the last conversion was first asked for: each is younger than the one before it,
-    /// whatever the clocks say, and the server refuses an older one that arrives late.
-    converting_us: u64,
-    /// The last conversion that was granted: until the next one it may still be taken back.
-    converted: Option<ClaimId>,
+    /// Of those that were ever converted.
+    conversions: Option<Box<Conversions>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Conversions {
+    /// When the last one was first asked for: each is younger than the one before it, whatever the
+    /// clocks say, and the server refuses an older one that arrives late.
+    asked_us: u64,
+    /// The last one that was granted: until the next one it may still be taken back.
+    granted: Option<ClaimId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -183,8 +189,9 @@ impl Recipe {
             let known = matches!(self.claims.get(&claim.id), Some(Entry::Held(_)));
             let mut since_us = self.server_us(now, node);
             if let Some(Entry::Held(held)) = hold.and_then(|hold| self.claims.get_mut(&hold)) {
-                since_us = since_us.max(held.converting_us + 1);
-                held.converting_us = since_us;
+                let conversions = held.conversions.get_or_insert_default();
+                since_us = since_us.max(conversions.asked_us + 1);
+                conversions.asked_us = since_us;
             }
             let asking = Asking {
                 record: self.rules.keys.record(claim.kind, &claim.name).into(),

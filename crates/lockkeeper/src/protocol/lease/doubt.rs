@@ -91,7 +91,7 @@ impl Kept {
 
     /// How long it lasts from one proof of it.
     fn whole(&self) -> Duration {
-        self.session.unwrap_or(self.ttl)
+        self.session().unwrap_or(self.ttl)
     }
 }
 
@@ -102,7 +102,7 @@ impl Leases {
         let asks = self.doubts.asked.map_or(now, |asked| now.max(asked.plus(within)));
         let (noticed, drift) = (steps.last(), self.drift);
         for (id, kept) in self.kept.iter_mut() {
-            if kept.doubt.is_some_and(|doubt| doubt.noticed == noticed)
+            if kept.doubt.as_ref().is_some_and(|doubt| doubt.noticed == noticed)
                 || !kept.is_doubtful(&steps, drift)
             {
                 continue;
@@ -110,9 +110,9 @@ impl Leases {
             // A session's proof is a quarter of it old when it comes, and the question that brings
             // it may have to wait for its turn: one that came right before the step was one.
             let proven_after =
-                kept.session.map_or(within, |session| within * 2 + session / 4 + session / 16);
+                kept.session().map_or(within, |session| within * 2 + session / 4 + session / 16);
             let until = asks.plus(proven_after);
-            if let Some(before) = kept.doubt.replace(Doubt { until, noticed }) {
+            if let Some(before) = kept.doubt.replace(Box::new(Doubt { until, noticed })) {
                 self.doubts.until.remove(&(before.until, *id));
             }
             self.doubts.until.insert((until, *id));
@@ -141,7 +141,7 @@ impl Leases {
                 self.due.remove(due, id);
             }
             // A session is asked about as a whole.
-            Some(if renews || kept.session.is_some() {
+            Some(if renews || kept.session().is_some() {
                 Question::Renew(id)
             } else {
                 Question::Recheck(id)
@@ -165,10 +165,10 @@ impl Leases {
     pub(super) fn prove(&mut self, id: LeaseId, proof: Ticks) {
         let Some(kept) = self.kept.get_mut(&id) else { return };
         kept.proof = kept.proof.max(proof);
-        if let Some(doubt) = kept.doubt
+        if kept.doubt.is_some()
             && !kept.is_doubtful(&self.doubts.steps, self.drift)
+            && let Some(doubt) = kept.doubt.take()
         {
-            kept.doubt = None;
             self.doubts.until.remove(&(doubt.until, id));
         }
     }

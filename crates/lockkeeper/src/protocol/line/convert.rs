@@ -129,7 +129,7 @@ impl Line {
                 hold.number = number;
                 hold.granted = now;
                 (hold.first_turn, hold.turns_used) = (turn, turn + 1);
-                hold.converted = Some(c.id);
+                hold.converted = Some(Box::new(c.id));
                 hold.converting = None;
                 out.push(Action::Converted { seq, mode: hold.shape.mode, token: hold.token(turn) });
                 self.advance(now, out);

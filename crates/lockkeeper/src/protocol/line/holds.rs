@@ -34,7 +34,7 @@ pub(super) struct Hold {
     pub(super) taken: bool,
     pub(super) converting: Option<Box<Converting>>,
     /// The conversion that gave it its mode: the engine may answer that twice.
-    pub(super) converted: Option<ClaimId>,
+    pub(super) converted: Option<Box<ClaimId>>,
     /// Something of it was given out whose use nobody sees, so it passes to nobody here.
     pub(super) given_out: bool,
 }

@@ -93,7 +93,7 @@ impl Line {
     pub fn knows(&self, id: ClaimId) -> bool {
         let of_hold = |h: &Hold| {
             h.id == id
-                || h.converted == Some(id)
+                || h.converted.as_deref() == Some(&id)
                 || h.converting.as_ref().is_some_and(|c| c.id == id)
         };
         self.standing.as_ref().is_some_and(|s| s.ask.id == id) || self.holds.iter().any(of_hold)

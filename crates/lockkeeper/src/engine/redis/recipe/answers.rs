@@ -324,7 +324,7 @@ impl Recipe {
                 Some(Entry::Held(held)) => {
                     held.number = held.number.max(number);
                     held.free = false;
-                    held.converted.replace(id)
+                    held.conversions.get_or_insert_default().granted.replace(id)
                 }
                 _ => None,
             };
@@ -341,8 +341,7 @@ impl Recipe {
                 ttl: asking.place.ttl,
                 number,
                 refuse_us: asking.refuse_us(),
-                converting_us: 0,
-                converted: None,
+                conversions: None,
             };
             self.claims.insert(id, Entry::Held(held));
         }

@@ -104,7 +104,9 @@ impl Recipe {
 
     /// It is over, and the server knows.
     pub(in crate::engine::redis) fn forget(&mut self, id: ClaimId) {
-        if let Some(Entry::Held(Held { converted: Some(conversion), .. })) = self.claims.remove(&id)
+        if let Some(Entry::Held(Held { conversions: Some(conversions), .. })) =
+            self.claims.remove(&id)
+            && let Some(conversion) = conversions.granted
         {
             self.forget(conversion);
         }
