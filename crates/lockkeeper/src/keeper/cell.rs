@@ -142,7 +142,7 @@ impl TurnCell {
             hold,
             lease,
             granted,
-            span: (!span.is_disabled()).then(|| Box::new(span)),
+            span: (!span.is_none()).then(|| Box::new(span)),
             token: AtomicU64::new(token.map_or(NO_TOKEN, Token::get)),
             mode: AtomicU8::new(mode_number(mode)),
             permits: match mode {

@@ -40,6 +40,14 @@ impl Entry {
                 state.line.step(now, event, &mut actions);
             }
         }
+        // Whom the engine is asked for from now on watches the socket.
+        if let Some(state) = locked.state.as_deref_mut()
+            && let Some(waiting) = state.line.serves().and_then(|seq| state.waiting.get_mut(seq))
+            && std::mem::take(&mut waiting.lends)
+        {
+            let waker = waiting.waker.take();
+            locked.wake(waker);
+        }
         actions.clear();
         let _ = ACTIONS.try_with(|room| room.set(actions));
     }
@@ -53,14 +61,6 @@ impl Entry {
             && let Some(state) = locked.state.as_deref_mut()
         {
             state.asked = now;
-        }
-        if let Action::Attempt(ask) | Action::Release { again: Some(ask), .. } = &action
-            && let Some(waiting) =
-                locked.state.as_deref_mut().and_then(|state| state.waiting.get_mut(ask.seq))
-            && std::mem::take(&mut waiting.lends)
-        {
-            let waker = waiting.waker.take();
-            locked.wake(waker);
         }
         match action {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),

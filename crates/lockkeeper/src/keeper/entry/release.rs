@@ -117,10 +117,11 @@ impl Entry {
         mode: Mode,
         tell: bool,
     ) -> Over {
-        // One reading decides whether it was lost, and whether it may pass.
+        let mut locked = self.lock();
+        // One reading decides whether it was lost, and whether it may pass: none from before this
+        // thread had to wait.
         let reading = cell.lease.is_some().then(|| self.keeper.clock.read());
         let now = reading.map_or_else(|| self.keeper.now(), |reading| reading.now);
-        let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
         let Some(record) = state.turns.get_mut(cell.seq) else {
             return Over::Lost(cell.lost().unwrap_or(Lost::Released));

@@ -79,6 +79,11 @@ impl Line {
         self.standing.as_ref().map(|s| s.ask.id)
     }
 
+    /// Which of those that wait here it is asked for.
+    pub fn serves(&self) -> Option<Seq> {
+        self.standing.as_ref()?.serves
+    }
+
     /// Whether this claim is asked for again when the engine cannot be reached.
     pub fn waits_on(&self, id: ClaimId) -> bool {
         self.standing.as_ref().is_some_and(|s| s.ask.id == id && s.waits_on())

@@ -2,7 +2,7 @@
 --
 -- record  one holder: a string, whose time to live is the lease and the delay after it:
 --             2 claim delay_ms mode count ttl_ms channel who asked_us limit hold number
---             and behind that, unless take.lua wrote it: since_us conversion
+--             and behind that, unless take.lua or give.lua wrote it: since_us conversion
 --             What never changes for a claim comes first: its place, which take.lua writes down as
 --             it came. A number that it gave is its time, too.
 --             conversion: the asked_us of the last one that was granted, which rises from each

@@ -3,6 +3,8 @@
 -- since (empty: the short way is not to be taken); until when to refuse a request of the claim that
 -- is still on its way (0 or nothing: there is none); then nothing, or a place that stands in line
 -- in the same message: place, not_after_us, how.
+-- Gives 1: it is free; {'D', '', number}: free, and the place has it at once under this number; or
+-- what the rest of this script says.
 -- Nobody is in the way: three calls and done, or five. Several holders are a hash, which is no
 -- text.
 if ARGV[2] ~= '' and redis.pcall('GET', KEYS[3]) == ARGV[2] then
@@ -12,7 +14,7 @@ if ARGV[2] ~= '' and redis.pcall('GET', KEYS[3]) == ARGV[2] then
       redis.call('DEL', KEYS[1])
       return 1
     end
-    -- Nor of the place behind it, which gets the lock as from take.lua: no permits, and no delay.
+    -- The place behind it gets the lock as from take.lua, where it wants no permits and no delay.
     local ttl = string.match(ARGV[4], '^2 %x+ 0 [sux] 1 (%d+) ')
     local time = redis.call('TIME')
     local tick = (time[1] - 1767225600) * 62500 + (time[2] - time[2] % 16) / 16

@@ -2,6 +2,7 @@
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
+use std::task::Poll;
 
 use super::keeper::{in_time, run, stuck};
 use super::server::RedisServer;
@@ -41,4 +42,29 @@ fn a_task_behind_a_guard_of_its_process_reads_its_answer_itself_once_the_server_
         while told.try_recv().is_ok() {}
     }
     assert!(run(locks.close()).unknown.is_empty());
+}
+
+#[test]
+fn a_task_that_gets_the_place_of_one_that_left_reads_its_answer_itself() {
+    let server = RedisServer::start();
+    let other = run(Locks::open(&server.url())).unwrap();
+    let held = run(other.mutex("a").lock().into_future()).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let locks = Locks::builder().io_enabled().observer(Arc::new(Waits(tell)));
+    let locks = run(locks.open(&server.url())).unwrap();
+    let mutex = locks.mutex("a");
+    let mut first = Box::pin(mutex.lock().into_future());
+    let waits = run(std::future::poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending())));
+    assert!(waits);
+    told.recv_timeout(PATIENCE).unwrap();
+    let behind = mutex.clone();
+    let waiting = std::thread::spawn(move || in_time(move || run(behind.lock().into_future())));
+    told.recv_timeout(PATIENCE).unwrap();
+    drop(first);
+    let go_on = stuck(&locks);
+    assert!(run(held.release()).is_clean());
+    let guard = waiting.join().unwrap().unwrap();
+    drop(go_on);
+    assert!(run(guard.release()).is_clean());
+    assert!(run(locks.close()).unknown.is_empty() && run(other.close()).unknown.is_empty());
 }
