@@ -192,12 +192,12 @@ impl Guard {
 
     /// Gives the lock back and says how that went.
     ///
-    /// On Redis the end of the process, by `exit` or by a return from `main`, waits for the answer
-    /// up to 100 ms, also where this future was dropped; always so long at a server that does not
-    /// answer. Of many callers one writes what all of them ask: where another task is about to, a
-    /// release whose future is dropped is with the kernel about 2 ms later. `_exit`, abort, a
-    /// signal or exec before that lose it, and the lock is left to its lease. A guard that is
-    /// dropped has no such gap.
+    /// On Redis and on a quorum the end of the process, by `exit` or by a return from `main`, waits
+    /// for the answers of all servers up to 100 ms, also where this future was dropped; always so
+    /// long where one does not answer. Of many callers one writes what all of them ask: where
+    /// another task is about to, a release whose future is dropped is with the kernel about 2 ms
+    /// later. `_exit`, abort, a signal or exec before that lose it, and the lock is left to its
+    /// lease. A guard that is dropped has no such gap.
     ///
     /// # Cancel safety
     /// The release happens also when this future is dropped; only its outcome is not heard then.

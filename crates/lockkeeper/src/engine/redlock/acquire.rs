@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) machine: Recipe,
     /// It is being given back: nothing of it is asked again.
     pub(super) leaving: bool,
+    /// Whoever gives it back awaits the answer.
+    pub(super) awaited: bool,
     /// It is over for whoever asked.
     pub(super) over: bool,
     /// What is left behind is looked after.
@@ -180,6 +182,7 @@ impl Quorum {
             machine: Recipe::new(self.known_as(claim.id), rules, how == Line::Try),
             claim: claim.clone(),
             leaving: false,
+            awaited: false,
             over: false,
             lingers: false,
             completes: false,

@@ -6,7 +6,7 @@ use super::plain::id_of;
 use super::recipe::{Other, Rank, Said};
 use super::record::Record;
 use super::wire::Member;
-use crate::engine::redis::client::pipe::Broken;
+use crate::engine::redis::client::pipe::{ALONE, Broken};
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::client::wire::Started;
@@ -69,6 +69,10 @@ impl Member {
         };
         self.took(answered.before);
         if let Value::Error(text) = &answered.value {
+            // It was not asked again: nobody wants it any more.
+            if text == ALONE {
+                return Heard::nothing();
+            }
             return heard(Said::Not, Some(self.failed(call, text)));
         }
         let items = answered.value.items();

@@ -172,6 +172,18 @@ impl Redlock {
             Err(error) => Answer::Now(closed(error)),
         }
     }
+
+    fn give_back(
+        &self,
+        holds: &[HoldId],
+        again: Option<&Claim>,
+        awaited: bool,
+    ) -> Answer<Released> {
+        self.answer(
+            |quorum| quorum.release(holds, again, awaited),
+            |_| Released { ends: holds.iter().map(|_| End::NotOurs).collect(), again: None },
+        )
+    }
 }
 
 impl Engine for Redlock {
@@ -221,10 +233,11 @@ impl Engine for Redlock {
     }
 
     fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
-        self.answer(
-            |quorum| quorum.release(holds, again),
-            |_| Released { ends: holds.iter().map(|_| End::NotOurs).collect(), again: None },
-        )
+        self.give_back(holds, again, false)
+    }
+
+    fn release_awaited(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
+        self.give_back(holds, again, true)
     }
 
     fn read(&self, query: &Query) -> Answer<Result<Vec<claim::Entry>>> {
@@ -295,7 +308,10 @@ impl Quorum {
                     }
                 });
                 let tracks = options.plain.as_ref().is_some_and(Plain::tracks);
-                Member::new(member.clone(), steady.clone(), label.clone(), hear, tracks)
+                let member =
+                    Member::new(member.clone(), steady.clone(), label.clone(), hear, tracks);
+                member.link.is_one_of(options.members.len());
+                member
             });
             let db = options.members.first().map_or(0, |member| member.db);
             Self {

@@ -16,10 +16,11 @@ end
 -- The layout of what a member keeps about itself. Whoever wrote an older one may have waited for
 -- less: it is as if it had not been admitted.
 local LAYOUT = '2'
--- The greatest number that this member may have kept for a name: what it knows of it, and what it
--- was told to begin above when it was admitted. It was, if that was in this run of it. It waits for
--- the longest lease of all that ask for one.
-local function known(last, member, run, now, max_ttl)
+-- What a member keeps about itself: what it was told to begin above when it was admitted; whether
+-- it was, which counts if that was in this run of it; `top` and `ahead`, see keep; and what stands
+-- for the number of a name that it does not keep. It waits for the longest lease of all that ask
+-- for one.
+local function about(member, run, now, max_ttl)
   local told = redis.call('HMGET', member, 'run', 'floor', 'top', 'layout', 'max_ttl', 'ahead')
   local layout = told[4] or LAYOUT
   if (tonumber(layout) or 3) > 2 then error('LOCKKEEPER NEWER ' .. layout .. ' 2', 0) end
@@ -27,17 +28,21 @@ local function known(last, member, run, now, max_ttl)
     redis.call('HSET', member, 'max_ttl', max_ttl)
   end
   local function of(text) return text and number_of(text, member, now) or 0 end
-  local kept, floor, top, ahead = redis.call('GET', last), of(told[2]), of(told[3]), of(told[6])
-  local number = kept and number_of(kept, last, now)
-  if not kept then
-    -- Nothing kept, or no more, since a week: it was a day ahead of the clock at most, so it is six
-    -- days behind, and nobody gets a lower one whose proposal is of a clock that is far behind. If
-    -- it was further ahead, or the clock was set back: above all that was ever kept here.
-    number = math.max(ahead, tick(now) - 32400000000)
-    if top > tick(now) + SKEW then number = math.max(number, top) end
-  end
+  local floor, top, ahead = of(told[2]), of(told[3]), of(told[6])
+  -- Nothing kept, or no more, since a week: it was a day ahead of the clock at most, so it is six
+  -- days behind, and nobody gets a lower one whose proposal is of a clock that is far behind. If it
+  -- was further ahead, or the clock was set back: above all that was ever kept here.
+  local forgotten = math.max(ahead, tick(now) - 32400000000)
+  if top > tick(now) + SKEW then forgotten = math.max(forgotten, top) end
   local counts = told[1] == run and told[4] == LAYOUT
-  return math.max(number, floor), counts and '1' or '0', top, ahead
+  return floor, counts and '1' or '0', top, ahead, forgotten
+end
+-- The greatest number that this member may have kept for a name.
+local function known(last, member, run, now, max_ttl)
+  local floor, counts, top, ahead, forgotten = about(member, run, now, max_ttl)
+  local kept = redis.call('GET', last)
+  local number = kept and number_of(kept, last, now) or forgotten
+  return math.max(number, floor), counts, top, ahead
 end
 -- The number that somebody is given who proposes one. None is above the fastest clock, or a floor
 -- that is as far above it as clocks may be apart: a proposal beyond that comes from a client whose
@@ -59,16 +64,20 @@ local function keep_on(last, member, number, ahead, now)
   redis.call('EXPIRE', last, 604800)
   remember(member, number, ahead, now)
 end
--- Keeps a number (R7), for a week like native Redis. For ever it keeps `top`, which is not below
--- the number of any name, and a second ahead of the clock, so that not each number writes it. Where
--- the clock was set back a number may be far ahead of it, and not above `top`.
+-- Keeps for ever `top`, which is not below the number of any name, and a second ahead of the clock,
+-- so that not each number writes it. Where the clock was set back a number may be far ahead of it,
+-- and not above `top`.
+local function keep_top(member, number, top, ahead, now)
+  if number > top then
+    redis.call('HSET', member, 'top', exact(math.max(number, tick(now) + 62500)))
+  end
+  remember(member, number, ahead, now)
+end
+-- Keeps a number (R7), for a week like native Redis.
 local function keep(last, member, number, top, ahead, now)
   -- What no member could read would stay in the way of every name. Nothing given is above this, and
   -- no client believes it.
   if number > most(now) + 2 * SKEW then return end
   redis.call('SET', last, exact(number), 'EX', 604800)
-  if number > top then
-    redis.call('HSET', member, 'top', exact(math.max(number, tick(now) + 62500)))
-  end
-  remember(member, number, ahead, now)
+  keep_top(member, number, top, ahead, now)
 end

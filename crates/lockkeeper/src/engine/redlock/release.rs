@@ -182,13 +182,20 @@ impl Quorum {
     /// The last question about a claim: what it was granted is given back, what it got of a
     /// majority as well.
     pub(super) fn leave(self: &Arc<Self>, id: ClaimId) -> Answer<End> {
-        let gone = self.give_back(id);
+        let gone = self.give_back(id, false);
         Answer::later(async move { gone.await.0 })
     }
 
-    /// The same, with who waits for it. It is sent at once.
-    fn give_back(self: &Arc<Self>, id: ClaimId) -> BoxFuture<(End, u64)> {
+    /// The same, with who waits for it. It is sent at once, but where its caller awaits the answer:
+    /// then it may leave together with what others ask.
+    fn give_back(self: &Arc<Self>, id: ClaimId, awaited: bool) -> BoxFuture<(End, u64)> {
+        if let Some(entry) = self.state().claims.get_mut(&id) {
+            entry.awaited = awaited;
+        }
         let stepped = self.step(id, Step::Leave { now: self.context.clock.now() });
+        if let Some(entry) = self.state().claims.get_mut(&id) {
+            entry.awaited = false;
+        }
         // Nothing is known of it, perhaps since this moment: what was left behind is gone.
         if stepped.due.is_none() {
             return Box::pin(std::future::ready((End::NotOurs, 0)));
@@ -211,8 +218,9 @@ impl Quorum {
         self: &Arc<Self>,
         holds: &[HoldId],
         again: Option<&Claim>,
+        awaited: bool,
     ) -> Answer<Released> {
-        let ends: Vec<_> = holds.iter().map(|hold| self.give_back(*hold)).collect();
+        let ends: Vec<_> = holds.iter().map(|hold| self.give_back(*hold, awaited)).collect();
         let again = again.cloned().zip(holds.first().copied());
         let quorum = self.clone();
         Answer::later(async move {

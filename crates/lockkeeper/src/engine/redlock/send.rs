@@ -8,6 +8,7 @@ use super::acquire::Entry;
 use super::heard::Heard;
 use super::plain::Request;
 use super::recipe::Verb;
+use crate::engine::at_exit::AtRisk;
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::words::millis;
 use crate::engine::{BoxFuture, Line};
@@ -141,15 +142,21 @@ impl Quorum {
             }
         };
         let gives = verb.gives();
-        let started = match gives {
-            true => member.link.start_releases(std::iter::once(&call), false),
+        // Whoever found somebody in the way asks for all at once, and so does what has to be with
+        // the kernel.
+        let travels = if gives { entry.awaited } else { verb == Verb::Take && !entry.waited };
+        let in_company = travels.then(|| member.link.start_in_company(&call)).flatten();
+        let started = in_company.unwrap_or_else(|| match gives {
+            true => member.link.start_releases(std::iter::once(&call), entry.awaited),
             false => member.link.start(&[call.by_name()]),
-        };
+        });
         let (quorum, id) = (self.clone(), entry.claim.id);
         let parting = gives.then(|| self.parting.begin());
+        // It may not be with the kernel yet.
+        let at_risk = (gives && entry.awaited).then(AtRisk::begin);
         let under_way = UnderWay::new(self, entry);
         let flight = async move {
-            let (_parting, mut under_way) = (parting, under_way);
+            let (_parting, _at_risk, mut under_way) = (parting, at_risk, under_way);
             let wanted = || {
                 let state = quorum.state();
                 let leaving = state.claims.get(&id).is_none_or(|entry| entry.leaving);

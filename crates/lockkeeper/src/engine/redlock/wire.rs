@@ -69,7 +69,9 @@ impl Member {
     ) -> Self {
         let link = Link::new(options.clone(), clock.clone(), label, on_push);
         link.brings(match options.layout {
-            Layout::Native => &[Which::QuorumGive, Which::QuorumReadGive],
+            Layout::Native => {
+                &[Which::QuorumGive, Which::QuorumReadGive, Which::QuorumTakes, Which::QuorumGives]
+            }
             Layout::Plain => &[Which::QuorumPlainGive],
             Layout::Redisson => &[Which::QuorumHashGive, Which::QuorumFairGive],
         });

@@ -182,9 +182,14 @@ impl Pipe {
         }
     }
 
+    /// What is asked goes over so many connections: in a crowd each has its share of the replies.
+    pub(in crate::engine) fn is_one_of(&self, connections: usize) {
+        self.lock().crowd = CROWD.div_ceil(connections.max(1)).max(2);
+    }
+
     /// From now on such requests may leave in company.
     pub(in crate::engine) fn travel(&self, kind: Kind, together: Together) {
-        self.lock().company.open(kind).together = together;
+        self.lock().company.travel(kind, together);
     }
 
     /// Sends a request, perhaps in company, and waits for none.

@@ -74,6 +74,10 @@ pub(in crate::engine) enum Which {
     #[cfg(feature = "redlock")]
     QuorumGive,
     #[cfg(feature = "redlock")]
+    QuorumTakes,
+    #[cfg(feature = "redlock")]
+    QuorumGives,
+    #[cfg(feature = "redlock")]
     QuorumRead,
     #[cfg(feature = "redlock")]
     QuorumReadKeep,
@@ -367,6 +371,8 @@ scripts! {
         "../redlock/line" "../redlock/take";
     QuorumKeep = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/keep";
     QuorumGive = "../redlock/give_free" "../redlock/record" "../redlock/line" "../redlock/give";
+    QuorumTakes = "../redlock/numbers" "../redlock/takes";
+    QuorumGives = "../redlock/gives";
     QuorumRead = "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/read";
     QuorumReadKeep =
         "../redlock/record" "../redlock/readers" "../redlock/numbers" "../redlock/read_keep";

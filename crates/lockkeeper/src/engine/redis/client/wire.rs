@@ -63,6 +63,8 @@ struct State {
     /// Scripts that a request brings along where the server lacks them, which the greeting asks:
     /// those of releases, and of many names in one call.
     brought: &'static [Which],
+    /// Over how many connections what is asked goes.
+    connections: usize,
     /// Those of them that the server has, or is sent on the present connection.
     known: BTreeSet<Which>,
     /// Why it is down.
@@ -134,6 +136,7 @@ impl Link {
             channels: BTreeSet::new(),
             tracks: None,
             brought: &[],
+            connections: 1,
             known: BTreeSet::new(),
             why: None,
             facts: None,
@@ -163,6 +166,12 @@ impl Link {
     /// From the next connect on, hears when somebody else changes such keys.
     pub(in crate::engine) fn track(&self, what: Tracking) {
         self.lock().tracks = Some(what);
+    }
+
+    /// From the next connect on, what is asked goes over so many connections, this one among them.
+    #[cfg(feature = "redlock")]
+    pub(in crate::engine) fn is_one_of(&self, connections: usize) {
+        self.lock().connections = connections;
     }
 
     /// From the next connect on, requests bring these scripts along where the server lacks them.
@@ -258,8 +267,9 @@ impl Link {
                 // Closed while it connected: nobody would end it any more.
                 return Err(errors::unreachable(&self.options.address, "the engine was closed"));
             }
+            pipe.is_one_of(state.connections);
             // On a node of a cluster names are in different slots.
-            for kind in [Kind::Take, Kind::Give].into_iter().filter(|_| !facts.in_cluster()) {
+            for kind in Kind::ALL.iter().copied().filter(|_| !facts.in_cluster()) {
                 match kind.together() {
                     script if known.contains(&script) => pipe.travel(kind, Together::Known),
                     script if state.brought.contains(&script) => pipe.travel(kind, Together::Anew),

@@ -425,14 +425,14 @@ fn a_refused_try_writes_nothing() {
 }
 
 /// A connection that sends many commands at once.
-pub(super) struct Pipe(BufReader<TcpStream>);
+pub(in crate::engine) struct Pipe(BufReader<TcpStream>);
 
 impl Pipe {
-    pub(super) fn to(server: &RedisServer) -> Self {
+    pub(in crate::engine) fn to(server: &RedisServer) -> Self {
         Self(BufReader::new(TcpStream::connect(("127.0.0.1", server.port())).unwrap()))
     }
 
-    pub(super) fn send(&mut self, commands: &[Command]) -> Vec<Value> {
+    pub(in crate::engine) fn send(&mut self, commands: &[Command]) -> Vec<Value> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| command.encode(&mut bytes));
         self.0.get_mut().write_all(&bytes).unwrap();

@@ -21,7 +21,7 @@ use crate::words::claim::Mode;
 use crate::words::id::ClaimId;
 
 /// No request comes late.
-pub(super) const FAR: u64 = (1 << 53) - 1;
+pub(in crate::engine) const FAR: u64 = (1 << 53) - 1;
 /// So many replies are outstanding in a crowd.
 const CROWD: usize = 8;
 
@@ -56,8 +56,8 @@ pub(super) fn give(record: &str, claim: ClaimId, number: &str) -> Call {
 
 /// A connection with so many replies outstanding that what is asked next gathers, and its other
 /// end.
-pub(super) struct Crowd {
-    pub(super) ours: Ours,
+pub(in crate::engine) struct Crowd {
+    pub(in crate::engine) ours: Ours,
     theirs: UnixStream,
     /// What came before, and its answers.
     before: String,
@@ -66,21 +66,24 @@ pub(super) struct Crowd {
 
 impl Crowd {
     pub(super) fn new(together: Together) -> Self {
+        Self::of([Kind::Take, Kind::Give], together)
+    }
+
+    pub(in crate::engine) fn of(kinds: [Kind; 2], together: Together) -> Self {
         let (ours, mut theirs) = connected(40 * PATIENCE, no_push());
-        ours.pipe.travel(Kind::Take, together);
-        ours.pipe.travel(Kind::Give, together);
+        kinds.into_iter().for_each(|kind| ours.pipe.travel(kind, together));
         let first = ours.send(CROWD);
         // From here on the socket is known to take something, also while the driver stands still.
         let before = read_until(&mut theirs, "PING\r\n", CROWD);
         Self { ours, theirs, before, first }
     }
 
-    pub(super) fn asks(&self, call: &Call) -> oneshot::Receiver<Outcome> {
+    pub(in crate::engine) fn asks(&self, call: &Call) -> oneshot::Receiver<Outcome> {
         self.ours.pipe.send_in_company(Kind::of(call).unwrap(), call)
     }
 
     /// Until now nothing has reached a server: from here on this one answers.
-    pub(super) fn serve(&self, server: &RedisServer) {
+    pub(in crate::engine) fn serve(&self, server: &RedisServer) {
         let mut there = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         there.write_all(self.before.as_bytes()).unwrap();
         let ways: [(Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>); 2] = [
@@ -93,7 +96,7 @@ impl Crowd {
         }
     }
 
-    pub(super) fn end(self) {
+    pub(in crate::engine) fn end(self) {
         self.ours.end();
         drop(self.first);
     }

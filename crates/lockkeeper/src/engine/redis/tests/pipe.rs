@@ -18,7 +18,7 @@ use crate::engine::{Took, while_lending};
 use crate::words::id::ClaimId;
 
 /// A connection whose driver runs on a thread of its own, as the keeper's does.
-pub(super) struct Ours {
+pub(in crate::engine) struct Ours {
     pub(super) pipe: Pipe,
     runtime: tokio::runtime::Handle,
     thread: JoinHandle<String>,
@@ -60,7 +60,7 @@ impl Ours {
     }
 }
 
-pub(super) fn answer(receiver: oneshot::Receiver<Outcome>) -> Value {
+pub(in crate::engine) fn answer(receiver: oneshot::Receiver<Outcome>) -> Value {
     receiver.blocking_recv().unwrap().unwrap().1
 }
 
@@ -133,7 +133,7 @@ fn a_caller_that_is_held_up_while_it_reads_does_not_hold_up_the_keepers_thread()
 
 impl Ours {
     /// Keeps the driver's thread busy until the sender is gone.
-    pub(super) fn busy(&self) -> Sender<()> {
+    pub(in crate::engine) fn busy(&self) -> Sender<()> {
         let (busy, until) = channel::<()>();
         let (there, on_it) = channel();
         self.runtime.spawn(async move {
@@ -186,6 +186,34 @@ fn r10_a_crowd_s_replies_are_read_though_the_caller_that_read_them_before_is_gon
         all_say(asked, 3);
         server.write_all(":4\r\n".repeat(3).as_bytes()).unwrap();
         all_say(rest, 4);
+    }
+    ours.end();
+}
+
+#[test]
+fn a_crowd_s_replies_are_left_to_callers_that_watch_the_socket_and_to_no_others() {
+    let (ours, mut server) = connected(40 * PATIENCE, no_push());
+    // Whether the driver leaves what comes, though nobody has read yet.
+    let mut leaves = |watch: bool| {
+        let (asked, busy) = (while_lending(|| ours.send(20)), ours.busy());
+        if watch {
+            drop(ours.pipe.inlet().unwrap().promise());
+        }
+        server.write_all(b":1\r\n").unwrap();
+        drop(busy);
+        let (mut left, soon) = (false, Instant::now() + Duration::from_millis(20));
+        while !left && Instant::now() < soon {
+            left = ours.pipe.is_left();
+        }
+        server.write_all(":1\r\n".repeat(19).as_bytes()).unwrap();
+        all_say(asked, 1);
+        left
+    };
+    // Over TLS nobody can, nor where the answer comes only once replicas have it.
+    assert!(!(0..30).any(|_| leaves(false)));
+    let end = Instant::now() + PATIENCE;
+    while !leaves(true) {
+        assert!(Instant::now() < end, "the driver never leaves them");
     }
     ours.end();
 }

@@ -261,8 +261,19 @@ fn helper() {
         }
         "exit while releases are awaited" => {
             let (runtime, _locks, guards) = hold(&at, 50);
+            say("held");
+            // Until it is told to go on, or waited for.
+            std::io::stdin().read_line(&mut String::new()).unwrap();
             runtime.block_on(begin(guards.into_iter().map(Guard::release)));
             std::process::exit(0);
+        }
+        "leave awaited releases while the keeper stands still" => {
+            let (runtime, locks, guards) = hold(&at, 50);
+            crowd(&runtime, &locks, "other");
+            stall(&locks);
+            runtime.block_on(begin(guards.into_iter().map(Guard::release)));
+            say("left");
+            std::thread::park();
         }
         "exit while the keeper stands still" => {
             let (_runtime, locks, guards) = hold(&at, 1);
@@ -323,6 +334,10 @@ fn over_socket(path: &str) -> (Pipe, std::thread::JoinHandle<String>) {
 
 fn hold(url: &str, count: usize) -> (tokio::runtime::Runtime, Locks, Vec<Guard>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    #[cfg(feature = "redlock")]
+    if url.starts_with("redlock-lab:") {
+        Locks::register(crate::redlock_laboratory()).unwrap();
+    }
     let (locks, guards) = runtime.block_on(async {
         let locks = Locks::builder().io_enabled().open(url).await.unwrap();
         let mut guards = Vec::new();
@@ -344,6 +359,18 @@ async fn begin<F: Future>(futures: impl Iterator<Item = F>) {
     poll_fn(&mut poll).await;
 }
 
+/// The keeper's thread sees a crowd, and that callers read.
+fn crowd(runtime: &tokio::runtime::Runtime, locks: &Locks, word: &str) {
+    runtime.block_on(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..64 {
+            let mutex = locks.mutex(format!("{word}/{n}"));
+            tasks.spawn(async move { _ = mutex.lock().await.unwrap().release().await });
+        }
+        tasks.join_all().await;
+    });
+}
+
 /// The thread of the keeper does nothing any more.
 fn stall(locks: &Locks) {
     let (stalled, began) = channel();
@@ -362,23 +389,24 @@ fn say(line: &str) {
 }
 
 /// Another process.
-fn program(role: &str, at: &str) -> Program {
+pub(in crate::engine) fn program(role: &str, at: &str) -> Program {
     let mut program = Program::new(std::env::current_exe().unwrap());
     program
         .args(["--exact", "engine::redis::tests::releases::helper", "--nocapture"])
         .env("LOCKKEEPER_TEST_ROLE", role)
         .env("LOCKKEEPER_TEST_AT", at)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     program
 }
 
 /// Another process, which waits at its end for as long as something is at risk.
-fn start(role: &str, at: &str) -> Child {
+pub(in crate::engine) fn start(role: &str, at: &str) -> Child {
     program(role, at).env("LOCKKEEPER_TEST_WAITS_AT_EXIT", "1").spawn().unwrap()
 }
 
 /// Reads what the process says until it says this.
-fn hear(child: &mut Child, what: &str) {
+pub(in crate::engine) fn hear(child: &mut Child, what: &str) {
     let mut out = BufReader::new(child.stdout.as_mut().unwrap());
     let mut line = String::new();
     while line.trim() != what {
@@ -451,15 +479,7 @@ fn r5_awaited_releases_that_are_left_are_written_though_the_keeper_stands_still(
     let server = RedisServer::start();
     for round in 0..5 {
         let (runtime, locks, guards) = hold(&server.url(), 50);
-        // The keeper's thread sees a crowd, and that callers read.
-        runtime.block_on(async {
-            let mut tasks = tokio::task::JoinSet::new();
-            for n in 0..64 {
-                let mutex = locks.mutex(format!("other{round}/{n}"));
-                tasks.spawn(async move { _ = mutex.lock().await.unwrap().release().await });
-            }
-            tasks.join_all().await;
-        });
+        crowd(&runtime, &locks, &format!("other{round}"));
         stall(&locks);
         runtime.block_on(begin(guards.into_iter().map(Guard::release)));
         until_free(&server, &native_keys(&names(50)));

@@ -1,6 +1,8 @@
 //! The engine against real servers.
 
 mod admit;
+mod awaited;
+mod company;
 mod defaults;
 mod fair;
 mod faults;
@@ -10,6 +12,7 @@ mod interop;
 mod late;
 mod lend;
 mod line;
+mod many;
 mod minority;
 mod mutual;
 mod names;

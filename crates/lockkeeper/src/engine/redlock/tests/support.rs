@@ -1,10 +1,12 @@
 //! Members of a test's own.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 use lockkeeper_testkit::redis::server::RedisServer;
+use lockkeeper_testkit::servers::certificates;
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use crate::engine::redis::client::resp::parse;
@@ -35,6 +37,26 @@ impl Quorum {
         quorum.admit();
         quorum.0.iter().for_each(until_it_counts);
         quorum
+    }
+
+    /// Servers that count, over TLS, and their URL; they need the directory.
+    pub(super) fn secure(members: usize, home: &Path) -> (Self, String) {
+        let dir = certificates::make(home);
+        let start = |_| RedisServer::start_with_tls(&dir, &["--tls-auth-clients", "no"]);
+        let (servers, ports): (Vec<_>, Vec<u16>) = (0..members).map(start).unzip();
+        let quorum = Self(servers, None);
+        quorum.admit();
+        quorum.0.iter().for_each(until_it_counts);
+        let ports: Vec<String> = ports.iter().map(|port| format!("localhost:{port}")).collect();
+        let (at, ca) = (ports.join(","), dir.join("ca.pem"));
+        let options = format!("max_ttl=24h&server_timeout=600ms&tls=true&tls_ca={}", ca.display());
+        (quorum, format!("redlock-lab://{at}?{options}"))
+    }
+
+    /// How often this member ran a script, by its name and with its text.
+    pub(super) fn calls(&self, member: usize) -> [u64; 2] {
+        let counts = self.0[member].command_counts();
+        ["evalsha", "eval"].map(|name| counts.get(name).copied().unwrap_or(0))
     }
 
     /// Waits until a client has admitted all.

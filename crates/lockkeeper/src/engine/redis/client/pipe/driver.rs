@@ -113,7 +113,8 @@ impl Driver {
         Ok(full)
     }
 
-    /// Whether what comes is left to callers: they have read since this was looked at last.
+    /// Whether what comes is left to callers: since this was looked at last they have read, or some
+    /// watch now that did not.
     ///
     /// The runtime of a crowd watches for the task that it polled last. That one asked last in
     /// most cases, so its reply comes last, and it reads those of the others. Where it is gone, or
@@ -130,8 +131,11 @@ impl Driver {
             return true;
         }
         state.peak = 0;
+        let anew = self.left.is_none();
         let reads = self.pipe.0.reads.load(Ordering::Relaxed);
-        if std::mem::replace(&mut self.read_before, reads) == reads {
+        let read = std::mem::replace(&mut self.read_before, reads) != reads;
+        let lent = std::mem::take(&mut state.lent) && anew;
+        if !read && !lent {
             (self.left, state.left) = (None, false);
             return false;
         }

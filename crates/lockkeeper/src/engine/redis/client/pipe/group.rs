@@ -1,6 +1,6 @@
 //! Requests that leave in one call: for free locks `native/many.lua`, and for releases that are
-//! awaited `native/gives.lua`. A group is a list of requests until it is written; one alone goes by
-//! its own script.
+//! awaited `native/gives.lua`; to members of a quorum `takes.lua` and `gives.lua`. A group is a
+//! list of requests until it is written; one alone goes by its own script.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,14 +10,12 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::{Broken, Outcome};
-use crate::engine::redis::client::texts::{push_bulk, push_number};
+use crate::engine::redis::client::texts::{Texts, push_number};
 use crate::engine::redis::errors;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::{Call, Which, head};
 
-/// How many names travel together: the server does nothing else meanwhile.
-const NAMES_MAX: usize = 32;
-/// And in how many bytes, where names are long.
+/// In how many bytes names travel together at most, where they are long.
 const BYTES_MAX: usize = 16 << 10;
 
 /// Of what a group asks for.
@@ -27,25 +25,87 @@ pub(in crate::engine) enum Kind {
     Take,
     /// That holds are given back, on the short way.
     Give,
+    /// Both at a member of a quorum.
+    #[cfg(feature = "redlock")]
+    QuorumTake,
+    #[cfg(feature = "redlock")]
+    QuorumGive,
+}
+
+/// What of a request goes along in company, by its places there. The rest is found out by its own
+/// script.
+struct Form {
+    /// What many of them call.
+    script: Which,
+    /// How many names travel together: the server does nothing else meanwhile, for 0.3 ms at most.
+    most: usize,
+    /// Keys and arguments that are the same for all.
+    same: (&'static [usize], &'static [usize]),
+    /// Those of each, in their order there.
+    own: (&'static [usize], &'static [usize]),
+    /// The argument until when it may be carried out, and how far apart these may be. The earliest
+    /// counts for all, so a request may be refused so much too early (R3): 10 ms.
+    until: Option<(usize, u64)>,
 }
 
 impl Kind {
+    /// All of them.
+    pub(in crate::engine) const ALL: &[Self] = &[
+        Self::Take,
+        Self::Give,
+        #[cfg(feature = "redlock")]
+        Self::QuorumTake,
+        #[cfg(feature = "redlock")]
+        Self::QuorumGive,
+    ];
+
     /// What many of them call.
     pub(in crate::engine) fn together(self) -> Which {
-        match self {
-            Self::Take => Which::Many,
-            Self::Give => Which::Gives,
-        }
+        self.form().script
     }
 
-    /// Which of the keys of one go along in company, in their order there, and how many of its
-    /// arguments. The others are the same for all, or found out by its own script.
-    fn along(self) -> (&'static [usize], usize) {
+    /// Whether holds are given back: that never comes too late.
+    pub(in crate::engine) fn gives(self) -> bool {
+        self.form().until.is_none()
+    }
+
+    fn form(self) -> Form {
         match self {
-            // Of record, last and line all; the place.
-            Self::Take => (&[1, 0, 2], 1),
+            // Of place, ttl and not_after all; of record, last and line, too.
+            Self::Take => Form {
+                script: Which::Many,
+                most: 32,
+                same: (&[], &[1]),
+                own: (&[1, 0, 2], &[0]),
+                until: Some((2, 625)),
+            },
             // Of record, line, last and watch; how the record begins, and what last says.
-            Self::Give => (&[2, 0], 2),
+            Self::Give => Form {
+                script: Which::Gives,
+                most: 32,
+                same: (&[], &[]),
+                own: (&[2, 0], &[0, 1]),
+                until: None,
+            },
+            // Of record, last, member, readers, line, signs and turn; of claim, round, ttl,
+            // not_after, who, number, first, waits, run, max_ttl and channel.
+            #[cfg(feature = "redlock")]
+            Self::QuorumTake => Form {
+                script: Which::QuorumTakes,
+                most: 16,
+                same: (&[2], &[2, 8, 9]),
+                own: (&[0, 1, 3, 4, 6], &[0, 1, 4, 5, 6]),
+                until: Some((3, 10_000)),
+            },
+            // Of record, line, signs and turn; of claim, round, first and channel.
+            #[cfg(feature = "redlock")]
+            Self::QuorumGive => Form {
+                script: Which::QuorumGives,
+                most: 16,
+                same: (&[], &[]),
+                own: (&[0, 1, 2, 3], &[0, 1, 3]),
+                until: None,
+            },
         }
     }
 
@@ -53,11 +113,18 @@ impl Kind {
     pub(in crate::engine) fn of(call: &Call) -> Option<Self> {
         let (keys, arguments) = (call.keys.len(), call.arguments.len());
         match (call.script, keys, arguments) {
-            (Which::Take, 3, 3) => Terms::of(call).map(|_| Self::Take),
+            (Which::Take, 3, 3) => Some(Self::Take),
             // Its second is the number that its grant gave. Without one it does not go the short
             // way; and of permits, which others mostly have beside it, the limit stands there.
             (Which::Release, 4, 2) => {
                 call.arguments.get(1)?.parse::<u64>().ok().map(|_| Self::Give)
+            }
+            #[cfg(feature = "redlock")]
+            (Which::QuorumTake, 7, 11) => Some(Self::QuorumTake),
+            // It waits for nothing then, and lets whoever is first have the lock.
+            #[cfg(feature = "redlock")]
+            (Which::QuorumGive, 4, 4) => {
+                call.arguments.get(2).filter(|first| first.is_empty()).map(|_| Self::QuorumGive)
             }
             _ => None,
         }
@@ -80,34 +147,12 @@ struct Asked {
     reply: oneshot::Sender<Outcome>,
 }
 
-/// How far apart the `not_after` of those in one call may be, in ticks of 16 µs. The earliest
-/// counts for all, so a request may be refused so much too early (R3).
-const EARLY_TICKS: u64 = 625;
-
-/// What requests for free locks that leave together have in common.
-struct Terms<'a> {
-    ttl_ms: &'a str,
-    until: u64,
-}
-
-impl<'a> Terms<'a> {
-    fn of(call: &'a Call) -> Option<Self> {
-        if call.script != Which::Take {
-            return None;
-        }
-        let mut texts = call.arguments.iter().skip(1);
-        Some(Self { ttl_ms: texts.next()?, until: texts.next()?.parse().ok()? })
-    }
-}
-
 /// Requests that leave together.
 pub(super) struct Group {
     pub(super) kind: Kind,
     asked: VecDeque<Asked>,
     /// How long their texts are.
     bytes: usize,
-    /// The time to live of all of them.
-    ttl_ms: String,
     /// The earliest time until which one of them may be carried out.
     until: u64,
     /// The latest of these.
@@ -116,26 +161,15 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            asked: VecDeque::new(),
-            bytes: 0,
-            ttl_ms: String::new(),
-            until: u64::MAX,
-            latest: 0,
-        }
+        Self { kind, asked: VecDeque::new(), bytes: 0, until: u64::MAX, latest: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.asked.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.asked.is_empty()
-    }
-
     pub(super) fn is_full(&self) -> bool {
-        self.asked.len() >= NAMES_MAX || self.bytes >= BYTES_MAX
+        self.asked.len() >= self.kind.form().most || self.bytes >= BYTES_MAX
     }
 
     /// Whether one of them is about the lock of this record, as that is sent.
@@ -145,20 +179,25 @@ impl Group {
 
     /// Whether it may join.
     pub(super) fn takes(&self, call: &Call) -> bool {
-        let alike = |terms: Terms<'_>| {
-            let apart = self.latest.max(terms.until).abs_diff(self.until.min(terms.until));
-            terms.ttl_ms == self.ttl_ms && apart <= EARLY_TICKS
-        };
-        self.is_empty() || Terms::of(call).is_none_or(alike)
+        let Some(Asked { call: first, .. }) = self.asked.front() else { return true };
+        let Form { same: (_, same), until, .. } = self.kind.form();
+        let in_time = until.is_none_or(|(at, early)| {
+            let until = self.until_of(call, at);
+            self.latest.max(until).abs_diff(self.until.min(until)) <= early
+        });
+        in_time && same.iter().all(|at| first.arguments.get(*at) == call.arguments.get(*at))
+    }
+
+    /// Until when it may be carried out. What is no time has passed.
+    fn until_of(&self, call: &Call, at: usize) -> u64 {
+        call.arguments.get(at).and_then(|until| until.parse().ok()).unwrap_or(0)
     }
 
     pub(super) fn push(&mut self, call: &Call, reply: oneshot::Sender<Outcome>) {
-        if let Some(terms) = Terms::of(call) {
-            if self.is_empty() {
-                self.ttl_ms.push_str(terms.ttl_ms);
-            }
-            self.until = self.until.min(terms.until);
-            self.latest = self.latest.max(terms.until);
+        if let Some((at, _)) = self.kind.form().until {
+            let until = self.until_of(call, at);
+            self.until = self.until.min(until);
+            self.latest = self.latest.max(until);
         }
         self.bytes += call.keys.body().len() + call.arguments.body().len();
         self.asked.push_back(Asked { call: call.clone(), reply });
@@ -166,20 +205,26 @@ impl Group {
 
     /// Appends the call to what goes to the socket; with its text where the server lacks it.
     pub(super) fn encode(&self, known: bool, out: &mut Vec<u8>) {
-        let (names, (keys, own)) = (self.asked.len(), self.kind.along());
-        let common = if self.kind == Kind::Take { 2 } else { 0 };
-        head(self.kind.together(), known, (keys.len() * names, common + own * names), out);
-        for key in keys {
-            for asked in &self.asked {
-                out.extend_from_slice(asked.call.keys.bodies().nth(*key).unwrap_or_default());
-            }
-        }
-        if self.kind == Kind::Take {
-            push_bulk(out, &[&self.ttl_ms]);
+        let Form { script, same, own, until, .. } = self.kind.form();
+        let names = self.asked.len();
+        let keys = same.0.len() + own.0.len() * names;
+        let arguments = same.1.len() + usize::from(until.is_some()) + own.1.len() * names;
+        head(script, known, (keys, arguments), out);
+        let calls = || self.asked.iter().map(|asked| &asked.call);
+        let first = || calls().take(1);
+        let mut push = |texts: &Texts, at: &usize| {
+            out.extend_from_slice(texts.bodies().nth(*at).unwrap_or_default());
+        };
+        same.0.iter().for_each(|at| first().for_each(|call| push(&call.keys, at)));
+        own.0.iter().for_each(|at| calls().for_each(|call| push(&call.keys, at)));
+        same.1.iter().for_each(|at| first().for_each(|call| push(&call.arguments, at)));
+        if until.is_some() {
             push_number(out, self.until);
         }
-        for asked in &self.asked {
-            asked.call.arguments.bodies().take(own).for_each(|text| out.extend_from_slice(text));
+        for call in calls() {
+            for at in own.1 {
+                out.extend_from_slice(call.arguments.bodies().nth(*at).unwrap_or_default());
+            }
         }
     }
 
@@ -203,7 +248,7 @@ impl Group {
             all => all.clone(),
         };
         for (at, asked) in self.asked.into_iter().enumerate() {
-            let one = said.as_ref().map_or_else(|| other.clone(), |said| said.one(at));
+            let one = said.as_ref().map_or_else(|| other.clone(), |said| said.one(at, &asked.call));
             // Whoever asked may have left.
             _ = asked.reply.send(Ok((order, one)));
         }
@@ -284,10 +329,13 @@ impl Company {
     }
 
     pub(super) fn open(&mut self, kind: Kind) -> &mut Open {
-        match kind {
-            Kind::Give => &mut self.gives,
-            Kind::Take => &mut self.takes,
-        }
+        if kind.gives() { &mut self.gives } else { &mut self.takes }
+    }
+
+    /// From now on such requests leave together. Those of one connection are of one layout.
+    pub(super) fn travel(&mut self, kind: Kind, together: Together) {
+        let open = self.open(kind);
+        (open.together, open.group) = (together, Group::new(kind));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -302,49 +350,56 @@ impl Company {
     /// Whether what stands there has to go before this request: a release and the next request for
     /// that lock never change places.
     pub(super) fn has_to_go_before(&self, kind: Kind, call: &Call) -> bool {
-        match kind {
+        match kind.gives() {
             // Releases are written first.
-            Kind::Take => !self.takes.group.takes(call),
-            Kind::Give => {
+            false => !self.takes.group.takes(call),
+            true => {
                 call.keys.bodies().next().is_some_and(|record| self.takes.group.is_about(record))
             }
         }
     }
 }
 
-/// An answer to a group.
-enum Said<'a> {
-    Taken { number: &'a Value, letters: &'a [u8], time: &'a Value },
-    Given(&'a [u8]),
+/// An answer to a group: a letter for each, and of requests what is the same for all.
+struct Said<'a> {
+    kind: Kind,
+    letters: &'a [u8],
+    /// The number that they get, or whether the member counts.
+    all: &'a Value,
+    time: &'a Value,
 }
 
 impl<'a> Said<'a> {
     /// `None`: it is no answer to so many.
     fn of(kind: Kind, value: &'a Value, count: usize) -> Option<Self> {
-        let letters = |value: &'a Value| value.bytes().filter(|letters| letters.len() == count);
-        match (kind, value.items()) {
-            (Kind::Take, [number, said, time]) => {
-                Some(Self::Taken { number, letters: letters(said)?, time })
-            }
-            (Kind::Give, []) => letters(value).map(Self::Given),
-            _ => None,
-        }
+        let (all, letters, time) = match (kind.gives(), value.items()) {
+            (false, [all, letters, time]) => (all, letters, time),
+            (true, []) => (value, value, value),
+            _ => return None,
+        };
+        let letters = letters.bytes().filter(|letters| letters.len() == count)?;
+        Some(Self { kind, letters, all, time })
     }
 
     /// The same as the script of one name says it.
-    fn one(&self, at: usize) -> Value {
-        match self {
-            Self::Taken { number, letters, time } => {
-                match letters.get(at).copied().unwrap_or_default() {
-                    b'G' => (*number).clone(),
-                    // Late, or in the way; and what is neither is no answer to anybody.
-                    letter => Value::Array(vec![Value::Text(vec![letter]), (*time).clone()]),
-                }
+    fn one(&self, at: usize, call: &Call) -> Value {
+        let text = |text: &str| Value::Text(text.into());
+        let time = || self.time.clone();
+        match (self.kind, self.letters.get(at).copied().unwrap_or_default()) {
+            (Kind::Take, b'G') => self.all.clone(),
+            // Late, or in the way; and what is neither is no answer to anybody.
+            (Kind::Take, letter) => Value::Array(vec![Value::Text(vec![letter]), time()]),
+            (Kind::Give, b'D') => Value::Integer(1),
+            // At a member. It has the number that it proposed.
+            (_, b'Y') => {
+                let number = call.arguments.get(5).unwrap_or_default();
+                Value::Array(vec![text("Y"), time(), text(number), self.all.clone()])
             }
-            Self::Given(letters) => match letters.get(at) {
-                Some(b'D') => Value::Integer(1),
-                _ => Value::Error(ALONE.into()),
-            },
+            (_, b'T') => Value::Array(vec![text("T"), time()]),
+            // Nobody waits for it.
+            #[cfg(feature = "redlock")]
+            (_, b'D') => Value::Array(vec![text("D"), text("0")]),
+            _ => Value::Error(ALONE.into()),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use super::super::resp::{Value, parse};
 use super::state::State;
-use super::{CROWD, OnPush, READ_BYTES, Shared};
+use super::{OnPush, READ_BYTES, Shared};
 use crate::engine::stream::input_for_caller;
 use crate::engine::{Flush, Inlet, Took};
 
@@ -102,7 +102,7 @@ impl Shared {
     fn call_back(&self) {
         let driver = {
             let mut state = self.lock();
-            let few = (1..CROWD).contains(&state.to_come());
+            let few = (1..state.crowd).contains(&state.to_come());
             if few && state.forget_crowd() { state.driver.take() } else { None }
         };
         if let Some(driver) = driver {

@@ -35,6 +35,10 @@ pub(super) struct State {
     pub(super) full: bool,
     /// The driver leaves what comes to callers.
     pub(super) left: bool,
+    /// Callers have begun to watch the socket since the driver looked last.
+    pub(super) lent: bool,
+    /// How many replies make a crowd.
+    pub(super) crowd: usize,
     /// How many replies were to come at most since the driver looked last.
     pub(super) peak: usize,
     /// A caller comes back to write what gathers.
@@ -107,6 +111,8 @@ impl State {
             driver: None,
             full: false,
             left: false,
+            lent: false,
+            crowd: CROWD,
             peak: 0,
             promised: false,
             dozing: false,
@@ -201,7 +207,8 @@ impl State {
         let since = self.company.since;
         for kind in [Kind::Give, Kind::Take] {
             let open = self.company.open(kind);
-            let mut group = std::mem::replace(&mut open.group, Group::new(kind));
+            let fresh = Group::new(open.group.kind);
+            let mut group = std::mem::replace(&mut open.group, fresh);
             // The server may have refused the one before, and then each goes by itself.
             if group.len() < 2 || !open.travels() {
                 for _ in 0..group.len() {
@@ -235,7 +242,8 @@ impl State {
     /// Writes what is to be written now; the driver is to be called for the rest.
     pub(super) fn write_some(&mut self, idle: bool, haste: Haste) -> Option<Waker> {
         // Where callers read, one of those that were answered together writes for all.
-        let few = !self.left && self.to_come() <= CROWD;
+        let lends = lends();
+        let few = !self.left && self.to_come() <= if lends { self.crowd } else { CROWD };
         if idle || haste == Haste::Shared && few && !self.full {
             self.close();
             self.write_directly();
@@ -245,14 +253,14 @@ impl State {
         self.sent_since_tick = true;
         let dozing = std::mem::take(&mut self.dozing);
         // What callers gather they write; where one does not come back, the driver soon looks.
-        let gathers = self.left && (haste == Haste::Now || lends());
+        let gathers = self.left && (haste == Haste::Now || lends);
         let stays = self.has_more() && !gathers;
         if dozing || self.full || stays { self.driver.take() } else { None }
     }
 
     /// Whether callers are many: those that wait, or that did a moment ago.
     pub(super) fn is_crowd(&self) -> bool {
-        self.peak.max(self.to_come()) >= CROWD
+        self.peak.max(self.to_come()) >= self.crowd
     }
 
     /// From now on only those count that wait; answers whether the driver left them to callers.
@@ -261,8 +269,10 @@ impl State {
         std::mem::take(&mut self.left)
     }
 
-    /// Something gathers that no caller has promised to write: the one that asks does now.
+    /// Something gathers that no caller has promised to write: the one that asks does now. It
+    /// watches the socket, too.
     pub(super) fn promise(&mut self) -> bool {
+        self.lent = true;
         !self.full && self.has_more() && !std::mem::replace(&mut self.promised, true)
     }
 

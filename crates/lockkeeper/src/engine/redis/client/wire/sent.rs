@@ -88,7 +88,7 @@ impl Link {
         }
         let before = self.clock.now();
         let state = self.lock();
-        if kind == Kind::Give && !state.known.contains(&call.script) {
+        if kind.gives() && !state.known.contains(&call.script) {
             return None;
         }
         let pipe = state.pipe.clone()?;
