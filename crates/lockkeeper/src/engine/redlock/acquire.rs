@@ -61,6 +61,8 @@ pub(super) struct Entry {
     /// Until when a member may still carry out a request whose answer was lost, on the steady
     /// clock.
     pub(super) doubts: BTreeMap<usize, Ticks>,
+    /// How many requests each member was sent.
+    pub(super) sent: Vec<u32>,
     /// How many requests are not answered.
     pub(super) in_flight: Arc<AtomicUsize>,
     /// Who waits for what was given back, as the members told.
@@ -195,6 +197,7 @@ impl Quorum {
             stranger: false,
             errors: BTreeMap::new(),
             doubts: BTreeMap::new(),
+            sent: vec![0; self.members.len()],
             in_flight: Arc::default(),
             waited_for: 0,
         }

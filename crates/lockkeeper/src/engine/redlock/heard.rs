@@ -53,9 +53,9 @@ impl Member {
         started: Started,
         call: &Call,
         wait: Duration,
-        wanted: impl Fn() -> bool + Send + Sync,
+        again: impl Fn(&dyn Fn() -> Started) -> Option<Started> + Send + Sync,
     ) -> Heard {
-        let outcome = self.link.run(started, call, Duration::ZERO, wanted).await;
+        let outcome = self.link.run_by(started, call, Duration::ZERO, again).await;
         let heard = |said, error| Heard { said, error, ..Heard::nothing() };
         let answered = match outcome {
             Ok(answered) => answered,

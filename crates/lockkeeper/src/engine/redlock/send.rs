@@ -10,6 +10,7 @@ use super::plain::Request;
 use super::recipe::Verb;
 use crate::engine::at_exit::AtRisk;
 use crate::engine::redis::client::script::{Call, Which};
+use crate::engine::redis::client::wire::Started;
 use crate::engine::words::millis;
 use crate::engine::{BoxFuture, Line};
 use crate::words::claim::Mode;
@@ -64,7 +65,7 @@ impl Quorum {
 
     pub(super) fn send(
         self: &Arc<Self>,
-        entry: &Entry,
+        entry: &mut Entry,
         at: usize,
         verb: Verb,
         (round, number): (u64, u64),
@@ -141,7 +142,9 @@ impl Quorum {
                 Call { script, keys: keys.into(), arguments: arguments.into() }
             }
         };
-        let gives = verb.gives();
+        let nth = entry.sent.get_mut(at)?;
+        *nth = nth.wrapping_add(1);
+        let (nth, gives) = (*nth, verb.gives());
         // Whoever found somebody in the way asks for all at once, and so does what has to be with
         // the kernel.
         let travels = if gives { entry.awaited } else { verb == Verb::Take && !entry.waited };
@@ -157,13 +160,15 @@ impl Quorum {
         let under_way = UnderWay::new(self, entry);
         let flight = async move {
             let (_parting, _at_risk, mut under_way) = (parting, at_risk, under_way);
-            let wanted = || {
+            // With the state locked, as in a step, and only if this member was sent nothing since:
+            // what gives it back would have come too early.
+            let again = |send: &dyn Fn() -> Started| {
                 let state = quorum.state();
-                let leaving = state.claims.get(&id).is_none_or(|entry| entry.leaving);
-                gives || !leaving
+                let is_last = |entry: &Entry| !entry.leaving && entry.sent.get(at) == Some(&nth);
+                (gives || state.claims.get(&id).is_some_and(is_last)).then(send)
             };
             let Some(member) = quorum.members.get(at) else { return Heard::nothing() };
-            let heard = member.follow(started, &call, quorum.options.wait, wanted).await;
+            let heard = member.follow(started, &call, quorum.options.wait, again).await;
             under_way.heard = true;
             heard
         };

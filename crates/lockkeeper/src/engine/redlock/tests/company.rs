@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lockkeeper_testkit::proxy::Way;
 
+use super::many::tick;
 use super::support::{Proxied, Quorum, claim, open};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Answer, Attempt, End, Line, Released};
@@ -129,5 +130,30 @@ fn r4_names_in_company_whose_answer_is_lost_are_each_unknown_and_granted_when_as
     }
     claims.iter().for_each(|claim| _ = process.granted_at_last(claim));
     give_back(&process, &claims);
+    (0..24).for_each(|n| members.quorum.until_clean(&format!("n{n}")));
+}
+
+#[test]
+fn r4_a_name_in_company_that_was_given_back_meanwhile_is_not_asked_for_by_its_own_script() {
+    let members = Proxied::of(3);
+    let process = members.process("max_ttl=24h&server_timeout=600ms&request_timeout=1m");
+    let (claims, first) = (claims(&process, 24), &members.quorum.0[0]);
+    // It is in the way of a request in company, and would not be in that of one alone.
+    let last = (tick(first) + 10_000_000).to_string();
+    first.command(&["SET", "lockkeeper:{redlock:n20}:last", &last, "EX", "1000"]);
+    // Those of a majority never come, and the answers of the first come late.
+    members.proxies[1..].iter().for_each(|proxy| proxy.hold(Way::Up));
+    members.proxies[0].hold(Way::Down);
+    for got in ask(&process, &claims, Line::Try) {
+        assert!(matches!(got, Attempt::Unknown(_)), "{got:?}");
+    }
+    members.proxies.iter().for_each(|proxy| proxy.heal());
+    // Twice: what is asked because of those answers is on its way by then.
+    for _ in 0..2 {
+        let behind = claim(&process, "behind");
+        granted(process.attempt_until(&behind));
+        assert!(matches!(process.release(behind.id), End::Freed));
+    }
+    claims.iter().for_each(|claim| _ = process.wait(process.engine.withdraw(claim.id)));
     (0..24).for_each(|n| members.quorum.until_clean(&format!("n{n}")));
 }

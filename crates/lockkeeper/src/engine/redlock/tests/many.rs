@@ -101,7 +101,7 @@ fn outcome(value: &Value) -> String {
 }
 
 /// The member's clock, as a number.
-fn tick(server: &RedisServer) -> u64 {
+pub(super) fn tick(server: &RedisServer) -> u64 {
     let time = server.command(&["TIME"]);
     let [seconds, micros] = [0, 1].map(|at: usize| time[at].parse::<u64>().unwrap());
     (seconds - 1_767_225_600) * 62_500 + micros / 16

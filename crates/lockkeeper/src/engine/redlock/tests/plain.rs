@@ -253,7 +253,7 @@ fn late_requests_delete_nothing(quorum: &Quorum, others: Others) {
             let request = Request { claim, round, ttl_ms, not_after_us, run, channel, waits };
             let call = plain.call(&plain.keys(&name), verb, request);
             let started = member.link.start(&[call.by_name()]);
-            said.push(member.follow(started, &call, SHORT, || true).await.said);
+            said.push(member.follow(started, &call, SHORT, |send| Some(send())).await.said);
         }
         said
     });

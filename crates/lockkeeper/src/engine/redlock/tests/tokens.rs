@@ -349,7 +349,7 @@ fn r7_a_yes_that_was_asked_of_another_run_does_not_count() {
             quorum.0[0].command(&["HSET", "lockkeeper:redlock", "run", &run]);
             let call = take(&ClaimId::fresh().to_string(), &run);
             let started = member.link.start(&[call.by_name()]);
-            let heard = member.follow(started, &call, SHORT, || true).await;
+            let heard = member.follow(started, &call, SHORT, |send| Some(send())).await;
             counts.push(matches!(heard.said, Said::Yes { counts: true, .. }));
             quorum.0[0].command(&["DEL", "b"]);
         }
@@ -374,7 +374,7 @@ fn r7_a_number_that_can_be_none_is_believed_of_no_member_wherever_it_stands() {
         quorum.0[0].command(&["SET", "b", &record, "PX", "60000"]);
         let call = take(&claim, &run);
         let started = member.link.start(&[call.by_name()]);
-        member.follow(started, &call, SHORT, || true).await
+        member.follow(started, &call, SHORT, |send| Some(send())).await
     });
     assert!(heard.said == Said::Unclear && heard.number == 0, "it may have our record");
     let error = heard.error.expect("it says why");

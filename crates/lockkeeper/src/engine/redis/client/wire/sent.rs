@@ -104,6 +104,16 @@ impl Link {
         command: impl Fn() -> Option<Command> + Send,
         patience: Duration,
     ) -> std::result::Result<Answered, Broken> {
+        self.finish_by(started, move || Some(self.start(&[command()?])), patience).await
+    }
+
+    /// The same, sent again by this.
+    async fn finish_by(
+        &self,
+        started: Started,
+        again: impl Fn() -> Option<Started> + Send,
+        patience: Duration,
+    ) -> std::result::Result<Answered, Broken> {
         let until = Instant::now() + patience;
         let (mut started, mut resent) = (started, false);
         loop {
@@ -127,8 +137,8 @@ impl Link {
                 return Err(broken);
             }
             self.wait_up(until).await?;
-            let Some(command) = command() else { return Err(broken) };
-            (started, resent) = (self.start(&[command]), true);
+            let Some(next) = again() else { return Err(broken) };
+            (started, resent) = (next, true);
         }
     }
 
@@ -141,30 +151,40 @@ impl Link {
         patience: Duration,
         wanted: impl Fn() -> bool + Send + Sync,
     ) -> std::result::Result<Answered, Broken> {
-        let by_name = || wanted().then(|| call.by_name());
-        let mut answered = self.finish(started, by_name, patience).await?;
-        let alone = |value: &Value| matches!(value, Value::Error(text) if text == ALONE);
-        if alone(&answered.value) && wanted() {
-            let started = self.start(&[call.by_name()]);
-            answered = self.finish(started, by_name, patience).await?;
+        self.run_by(started, call, patience, |send| wanted().then(send)).await
+    }
+
+    /// The same; whoever asked sends it once more or does not, with what it likes locked meanwhile.
+    pub(in crate::engine) async fn run_by(
+        &self,
+        started: Started,
+        call: &Call,
+        patience: Duration,
+        again: impl Fn(&dyn Fn() -> Started) -> Option<Started> + Send + Sync,
+    ) -> std::result::Result<Answered, Broken> {
+        let by_name = || again(&|| self.start(&[call.by_name()]));
+        let in_full = || again(&|| self.start(&[call.in_full()]));
+        let mut answered = self.finish_by(started, by_name, patience).await?;
+        if matches!(&answered.value, Value::Error(text) if text == ALONE)
+            && let Some(started) = by_name()
+        {
+            answered = self.finish_by(started, by_name, patience).await?;
             answered.resent = true;
         }
-        match &answered.value {
-            // Nothing was run, so nothing is run twice.
-            Value::Error(text) if text.starts_with("NOSCRIPT") && wanted() => {
-                self.lacks(call.script);
-                let started = self.start(&[call.in_full()]);
-                let command = || wanted().then(|| call.in_full());
-                let answered = self.finish(started, command, patience).await?;
-                Ok(Answered { resent: true, ..answered })
-            }
+        if let Value::Error(text) = &answered.value
+            && text != ALONE
+        {
             // It may have been refused before its text was looked at.
-            Value::Error(text) if text != ALONE => {
-                self.lacks(call.script);
-                Ok(answered)
+            self.lacks(call.script);
+            // Nothing was run, so nothing is run twice.
+            if text.starts_with("NOSCRIPT")
+                && let Some(started) = in_full()
+            {
+                answered = self.finish_by(started, in_full, patience).await?;
+                answered.resent = true;
             }
-            _ => Ok(answered),
         }
+        Ok(answered)
     }
 
     /// The server has lost a script: the next release brings it along.
