@@ -145,9 +145,10 @@ impl Quorum {
         let nth = entry.sent.get_mut(at)?;
         *nth = nth.wrapping_add(1);
         let (nth, gives) = (*nth, verb.gives());
-        // Whoever found somebody in the way asks for all at once, and so does what has to be with
-        // the kernel.
-        let travels = if gives { entry.awaited } else { verb == Verb::Take && !entry.waited };
+        let is_first = verb == Verb::Take && nth == 1;
+        // What has found somebody in the way, or may have, goes by itself: it would be asked for a
+        // second time. So does what has to be with the kernel.
+        let travels = !entry.waited && if gives { entry.awaited } else { is_first };
         let in_company = travels.then(|| member.link.start_in_company(&call)).flatten();
         let started = in_company.unwrap_or_else(|| match gives {
             true => member.link.start_releases(std::iter::once(&call), entry.awaited),
@@ -160,12 +161,14 @@ impl Quorum {
         let under_way = UnderWay::new(self, entry);
         let flight = async move {
             let (_parting, _at_risk, mut under_way) = (parting, at_risk, under_way);
-            // With the state locked, as in a step, and only if this member was sent nothing since:
-            // what gives it back would have come too early.
+            // With the state locked, as in a step. A request for the lock only if this member was
+            // sent nothing since: what gives it back would have come too early.
             let again = |send: &dyn Fn() -> Started| {
                 let state = quorum.state();
-                let is_last = |entry: &Entry| !entry.leaving && entry.sent.get(at) == Some(&nth);
-                (gives || state.claims.get(&id).is_some_and(is_last)).then(send)
+                let is_last =
+                    |entry: &Entry| verb != Verb::Take || entry.sent.get(at) == Some(&nth);
+                let wanted = |entry: &Entry| !entry.leaving && is_last(entry);
+                (gives || state.claims.get(&id).is_some_and(wanted)).then(send)
             };
             let Some(member) = quorum.members.get(at) else { return Heard::nothing() };
             let heard = member.follow(started, &call, quorum.options.wait, again).await;

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use super::keeper::{in_time, run, stuck};
 use super::server::RedisServer;
-use super::support::PATIENCE;
+use super::support::{PATIENCE, until};
 use crate::observe::{Observer, Seen};
 use crate::{Kind, Locks, Name, Ticks};
 
@@ -60,6 +60,7 @@ fn a_task_that_gets_the_place_of_one_that_left_reads_its_answer_itself() {
     let behind = mutex.clone();
     let waiting = std::thread::spawn(move || in_time(move || run(behind.lock().into_future())));
     told.recv_timeout(PATIENCE).unwrap();
+    until("it stands in line", || server.command(&["ZCARD", "lockkeeper:{lock:a}:line"]) != ["0"]);
     drop(first);
     let go_on = stuck(&locks);
     assert!(run(held.release()).is_clean());

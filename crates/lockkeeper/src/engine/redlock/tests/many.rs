@@ -187,12 +187,19 @@ fn by_itself(pipe: &mut lean::Pipe, call: &Call) -> Value {
 
 /// Two members that know the same of themselves, empty but for that.
 fn forget(servers: &[RedisServer], dice: &mut Dice) {
-    let floor = (dice.below(2) * 500).to_string();
+    // Some below and some above what is proposed a few milliseconds later, or far above the clock.
+    let now = tick(&servers[0]);
+    let mut near = |odds| match dice.chance(odds) {
+        true => (now + dice.below(600) + dice.below(10) / 9 * 700_000).to_string(),
+        false => "0".into(),
+    };
+    let [floor, top, ahead] = [500, 300, 100].map(&mut near);
     let run = if dice.chance(800) { "run" } else { "another" };
     let layout = if dice.chance(950) { "2" } else { "3" };
     for server in servers {
         server.command(&["FLUSHALL"]);
         server.command(&["HSET", KEY, "run", run, "floor", &floor, "layout", layout]);
+        server.command(&["HSET", KEY, "top", &top, "ahead", &ahead]);
     }
 }
 

@@ -123,7 +123,7 @@ impl Driver {
         let mut state = self.pipe.lock();
         // What lies there for so long that it would be overdue is read first.
         if !state.is_crowd() || self.timer.is_elapsed() {
-            (self.left, state.left) = (None, false);
+            (self.left, state.left, state.lent) = (None, false, false);
             return false;
         }
         if self.left.as_mut().is_some_and(|left| left.as_mut().poll(cx).is_pending()) {
