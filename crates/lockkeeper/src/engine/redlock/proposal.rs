@@ -59,9 +59,10 @@ pub(super) struct Slewed {
 }
 
 impl Slewed {
-    /// What it is now that these answer; `clocks` are those of all members, as far as known, and
-    /// none is behind it: what is known of one may be far behind what it is. Where too few answer
-    /// it goes on as it did. One further ahead than clocks may be apart was wrong: it is forgotten.
+    /// What it is now that these answer. `clocks` is what is known of those of all members: each is
+    /// that far at least, and may be much further, so this is not above the greatest. Where too few
+    /// answer it goes on as it did. One further ahead than clocks may be apart was wrong: it is
+    /// forgotten.
     fn follow(
         &mut self,
         now: Ticks,
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn r7_the_clock_of_proposals_is_ahead_of_no_member_whatever_was_known_of_it() {
+    fn r7_the_clock_of_proposals_is_not_ahead_of_the_fastest_whatever_was_known_of_it() {
         // One was not asked for long: its clock is known to be three seconds slower than it is.
         let mut play = apart([0, 0, 0, -3, -3]);
         assert_eq!([play.at(0, &[0, 1, 2, 3, 4]), play.at(1, &[0, 3, 4])], [0, 0]);

@@ -204,8 +204,8 @@ impl Entry {
 
     /// The caller has left.
     pub(crate) fn abandon(self: &Arc<Self>, seq: Seq) {
-        let now = self.keeper.now();
         let mut locked = self.lock();
+        let now = self.keeper.now();
         let waiting = locked.state.as_deref_mut().and_then(|state| state.waiting.remove(seq));
         if waiting.as_ref().is_some_and(|w| w.told) {
             self.keeper.observe(self, Seen::WaitOver { claim: seq });

@@ -122,8 +122,14 @@ impl Driver {
     fn leaves(&mut self, cx: &mut Context<'_>) -> bool {
         let mut state = self.pipe.lock();
         // What lies there for so long that it would be overdue is read first.
-        if !state.is_crowd() || self.timer.is_elapsed() {
+        if self.timer.is_elapsed() {
+            (self.left, state.left) = (None, false);
+            return false;
+        }
+        if !state.is_crowd() {
             (self.left, state.left, state.lent) = (None, false, false);
+            // Nobody of those that read now is one of a later crowd.
+            self.read_before = self.pipe.0.reads.load(Ordering::Relaxed);
             return false;
         }
         if self.left.as_mut().is_some_and(|left| left.as_mut().poll(cx).is_pending()) {

@@ -247,17 +247,20 @@ impl Judge {
             }
             What::Dies { process } => {
                 self.dead.push(process);
-                self.allowed = self.promise.dead;
+                self.held.take_if(|(of, _)| *of == process);
                 self.waiting.retain(|(of, _), _| *of != process);
                 if self.holder.is_some_and(|(of, _)| of == process) {
                     (self.held, self.holder, self.free) = (self.holder, None, at);
                 }
                 self.leaves_behind(at, process);
+                self.allowed = self.promise.dead;
             }
             What::Revives { process } => {
                 self.dead.retain(|one| *one != process);
-                if self.left == Some(process) && self.free > at {
-                    (self.holder, self.left) = (self.held.filter(|(of, _)| *of == process), None);
+                // What it has and was not told of stays what a dead one left.
+                let held = self.held.take_if(|(of, _)| *of == process);
+                if held.is_some() && self.left == Some(process) && self.free > at {
+                    (self.holder, self.left) = (held, None);
                 }
             }
             What::Meddles => self.allowed = self.promise.dead,
@@ -274,7 +277,9 @@ impl Judge {
         if self.holder.is_some() || until.is_none() && self.left != Some(process) {
             return;
         }
-        self.idle_until(at);
+        if until.is_some() {
+            self.idle_until(at);
+        }
         (self.left, self.free) = (until.map(|_| process), until.unwrap_or(self.free.min(at)));
     }
 
@@ -336,27 +341,29 @@ impl Judge {
 fn a_lease_that_a_dead_process_leaves_behind_is_judged_by_the_records() {
     let second = Duration::from_secs;
     let has = |member, until| What::Has { member, record: Some((0, second(until))) };
-    // It asked for it and was not told; a late record of it arrives when it is dead.
-    let begins = vec![
+    let asked = [
         (second(0), What::Waits { who: (1, 0) }),
         (second(1), has(0, 8)),
         (second(1), has(1, 9)),
         (second(1), has(2, 11)),
-        (second(1), What::Dies { process: 0 }),
-        (second(2), has(3, 10)),
     ];
-    let course = |then: &[(Duration, What)], end| {
+    let judged = |begins: &[(Duration, What)], then: &[(Duration, What)], end| {
         let promise = Promise { idle: second(1), dead: second(0), asks: second(60), passed: 9 };
         let judge = Judge { promise, ..Judge::new() };
-        judge.follow(&[begins.clone(), then.to_vec()].concat(), second(end)).wrong.join("\n")
+        let all = [&asked, begins, then].concat();
+        judge.follow(&all, second(end)).wrong.join("\n")
     };
-    let holds = |at| (second(at), What::Holds { who: (1, 0), token: 1 });
+    // It asked for it and was not told; a late record of it arrives when it is dead.
+    let dies = (second(1), What::Dies { process: 0 });
+    let course =
+        |then: &[(Duration, What)], end| judged(&[dies, (second(2), has(3, 10))], then, end);
+    let holds = |at| (second(at), What::Holds { who: (1, 0), token: 2 });
     assert_eq!(course(&[holds(9)], 9), "");
     assert_eq!(course(&[], 10), "");
     assert!(course(&[holds(8)], 8).contains("within the lease of 0"));
     assert!(course(&[], 11).contains("was idle"));
     let takes = (second(20), What::Has { member: 0, record: Some((1, second(30))) });
-    assert!(course(&[takes, holds(20)], 20).contains("was idle since 9s"));
+    assert_eq!(course(&[takes, holds(20)], 20).matches("was idle since 9s").count(), 1);
     let lingers =
         [0, 1, 2].map(|member| (second(20), What::Has { member, record: Some((0, second(30))) }));
     assert!(course(&lingers, 30).contains("was idle since 9s"));
@@ -364,4 +371,14 @@ fn a_lease_that_a_dead_process_leaves_behind_is_judged_by_the_records() {
     let gone = [0, 1].map(|member| (second(3), What::Has { member, record: None }));
     assert_eq!(course(&[gone[0], gone[1], holds(4)], 4), "");
     assert!(course(&gone, 5).contains("was idle"));
+    // It goes on, and was not told; then it gives back what it has.
+    let goes_on = (second(2), What::Revives { process: 0 });
+    assert!(judged(&[dies, goes_on], &[holds(4)], 4).contains("within the lease of 0"));
+    assert!(judged(&[dies, goes_on], &gone, 5).contains("was idle since 3s"));
+    // It goes on, and holds.
+    let held = [(second(1), What::Holds { who: (0, 0), token: 1 }), dies, goes_on];
+    let gives = (second(3), What::Gives { who: (0, 0) });
+    assert!(judged(&held, &[holds(3)], 3).contains("holds while"));
+    assert_eq!(judged(&held, &[gives, holds(4)], 4), "");
+    assert!(judged(&held, &[gives], 5).contains("was idle since 3s"));
 }
