@@ -183,7 +183,12 @@ impl TurnCell {
 
     /// Why the turn is over, if it is.
     pub(crate) fn lost(&self) -> Option<Lost> {
-        match self.condition() {
+        self.lost_by(|| self.entry.keeper.clock.read())
+    }
+
+    /// The same by a reading that was just made.
+    pub(crate) fn lost_by(&self, read: impl FnOnce() -> Reading) -> Option<Lost> {
+        match self.condition_by(read) {
             Condition::Lost(why) => Some(why),
             Condition::Held | Condition::InDoubt(_) => None,
         }
@@ -195,8 +200,7 @@ impl TurnCell {
         self.condition_by(|| self.entry.keeper.clock.read())
     }
 
-    /// The same by a reading that was just made.
-    pub(crate) fn condition_by(&self, read: impl FnOnce() -> Reading) -> Condition {
+    fn condition_by(&self, read: impl FnOnce() -> Reading) -> Condition {
         if self.is_forked() {
             return Condition::Lost(Lost::Forked);
         }

@@ -78,11 +78,9 @@ impl Entry {
                 let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
                 let mut own_wait = None;
                 self.note_waiting(state, seq);
-                let outstanding = state.line.claim().is_some();
+                let outstanding = self.waits_with(state, seq, waker);
                 if let Some(waiting) = state.waiting.get_mut(seq) {
-                    waiting.lends = !outstanding && self.keeper.is_lent();
                     waiting.told = true;
-                    waiting.waker = Some(waker.clone());
                     // From now on it may be asked for in another thread.
                     waiting.here = false;
                     own_wait = waiting.own_wait.take();
@@ -110,6 +108,12 @@ impl Entry {
             return outcome;
         }
         let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+        let outstanding = self.waits_with(state, seq, waker);
+        Ok(Begun::Waiting { seq, own_wait: None, outstanding })
+    }
+
+    /// Whom to wake; whether it waits for an answer of the engine.
+    fn waits_with(&self, state: &mut State, seq: Seq, waker: &Waker) -> bool {
         let outstanding = state.line.claim().is_some();
         if let Some(waiting) = state.waiting.get_mut(seq) {
             waiting.lends = !outstanding && self.keeper.is_lent();
@@ -117,7 +121,7 @@ impl Entry {
                 waiting.waker = Some(waker.clone());
             }
         }
-        Ok(Begun::Waiting { seq, own_wait: None, outstanding })
+        outstanding
     }
 
     /// Takes what the claim came to; `None` while it waits.

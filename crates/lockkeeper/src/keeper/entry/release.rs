@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::few::Few;
 use super::{Entry, Locked, State};
 use crate::engine::{Answer, Attempt, End, Released};
-use crate::keeper::cell::{Condition, TurnCell};
+use crate::keeper::cell::TurnCell;
 use crate::observe::Seen;
 use crate::protocol::line::{Ask, Event};
 use crate::words::claim::{Claim, Mode};
@@ -139,11 +139,7 @@ impl Entry {
         }
         // Its way back from writing ends with the hold, whatever the engine answers.
         state.converting.remove(cell.seq);
-        let read = || reading.unwrap_or_else(|| self.keeper.clock.read());
-        let was_lost = match cell.condition_by(read) {
-            Condition::Lost(why) => Some(why),
-            Condition::Held | Condition::InDoubt(_) => None,
-        };
+        let was_lost = cell.lost_by(|| reading.unwrap_or_else(|| self.keeper.clock.read()));
         let stepped = self.keeper.clock.stepped();
         let fresh =
             was_lost.is_none() && cell.lease.as_ref().is_none_or(|l| l.is_fresh(now, stepped));
