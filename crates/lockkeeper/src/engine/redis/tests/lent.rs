@@ -48,11 +48,12 @@ fn a_task_behind_a_guard_of_its_process_reads_its_answer_itself_once_the_server_
 fn a_task_that_gets_the_place_of_one_that_left_reads_its_answer_itself() {
     let server = RedisServer::start();
     let other = run(Locks::open(&server.url())).unwrap();
-    let held = run(other.mutex("a").lock().into_future()).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
-    let locks = Locks::builder().io_enabled().observer(Arc::new(Waits(tell)));
+    let locks = Locks::builder().io_enabled().hand_off(0).observer(Arc::new(Waits(tell)));
     let locks = run(locks.open(&server.url())).unwrap();
     let mutex = locks.mutex("a");
+    let guard = run(mutex.lock().into_future()).unwrap();
+    // Two wait behind a guard of their own process, and nobody is asked for either.
     let mut first = Box::pin(mutex.lock().into_future());
     let waits = run(std::future::poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending())));
     assert!(waits);
@@ -60,9 +61,17 @@ fn a_task_that_gets_the_place_of_one_that_left_reads_its_answer_itself() {
     let behind = mutex.clone();
     let waiting = std::thread::spawn(move || in_time(move || run(behind.lock().into_future())));
     told.recv_timeout(PATIENCE).unwrap();
-    until("it stands in line", || server.command(&["ZCARD", "lockkeeper:{lock:a}:line"]) != ["0"]);
-    drop(first);
+    // Somebody else has it next, and the first of the two stands in line for it.
+    let line = || server.command(&["ZRANGE", "lockkeeper:{lock:a}:line", "0", "-1"]).concat();
+    let theirs = other.mutex("a");
+    let next = std::thread::spawn(move || in_time(move || run(theirs.lock().into_future())));
+    until("the other process stands in line", || !line().is_empty());
+    let stood = line();
+    drop(guard);
+    let held = next.join().unwrap().unwrap();
+    until("the first stands in line", || !line().is_empty() && line() != stood);
     let go_on = stuck(&locks);
+    drop(first);
     assert!(run(held.release()).is_clean());
     let guard = waiting.join().unwrap().unwrap();
     drop(go_on);

@@ -17,10 +17,11 @@ impl Quorum {
         self.0[member].command(&["LRANGE", QUEUE, "0", "-1"])
     }
 
-    /// Who stands first says that by itself here: nobody else has a majority.
+    /// Tells whoever stands first, if nobody was first by itself.
     fn tell_first(&self, member: usize) {
-        let channel = format!("{CHANNEL}:{}", self.line(member)[0]);
-        self.0[member].command(&["PUBLISH", &channel, "0"]);
+        if let Some(first) = self.line(member).first().filter(|first| !first.is_empty()) {
+            self.0[member].command(&["PUBLISH", &format!("{CHANNEL}:{first}"), "0"]);
+        }
     }
 
     fn until_in_line(&self, many: usize) {
@@ -50,10 +51,13 @@ fn fair(quorum: &Quorum) -> Process {
     open(&format!("{}&layout=redisson&lock=fair", quorum.url())).expect("the members can be used")
 }
 
-/// Waits until a waiter is woken: members' words do that, and its own look does not.
+/// Waits until a waiter is woken by members' words, or has what they told of.
 fn is_woken(process: &Process, claim: &Claim) {
     process.event("a wake-up", |event| {
-        matches!(event, Event::Wake { claim: id } if *id == claim.id).then_some(())
+        let (Event::Wake { claim: id } | Event::Granted { claim: id, .. }) = event else {
+            return None;
+        };
+        (*id == claim.id).then_some(())
     });
 }
 
@@ -63,6 +67,7 @@ fn waiters_of_a_fair_lock_have_it_one_after_the_other_and_leave_nothing() {
     let processes: Vec<Process> = (0..4).map(|_| fair(&quorum)).collect();
     let about = processes[0].engine.describe();
     assert!(about.warnings.iter().any(|warning| warning.id == "dead-waiters"));
+    processes.iter().for_each(Process::by_word_alone);
     let claims: Vec<Claim> = processes.iter().map(|process| claim(process, "a")).collect();
     granted(processes[0].attempt(&claims[0]));
     for at in 1..4 {
@@ -100,6 +105,7 @@ fn a_fair_lock_is_taken_from_nobody_who_stands_before_us() {
     let mut java = quorum.0[0].client();
     java.command(&["SUBSCRIBE", &format!("{CHANNEL}:{JAVA}")]);
     let waiting = claim(&two, "a");
+    two.by_word_alone();
     two.queue_claim(&waiting);
     assert_eq!(java.read().last().map(String::as_str), Some("0"), "it is told that it is free");
     assert!((0..2).all(|at| quorum.line(at).len() == 2 && quorum.line(at)[0] == JAVA));
@@ -123,6 +129,7 @@ fn a_fair_lock_that_is_taken_away_by_force_is_told_to_the_first_in_line() {
     let (held, waiting) = (claim(&one, "a"), claim(&two, "a"));
     granted(one.attempt(&held));
     until("all have it", || quorum.owners("a").iter().all(|owner| owner.len() == 2));
+    two.by_word_alone();
     two.queue_claim(&waiting);
     let (shown, name) = (two.look(Kind::Lock, "a").holders, Name::new("a").expect("a good name"));
     assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));

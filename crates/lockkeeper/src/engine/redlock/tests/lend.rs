@@ -148,6 +148,9 @@ fn what_is_over_is_forgotten_though_nobody_hears_the_last_answers() {
 #[test]
 fn a_free_lock_costs_a_member_six_commands_and_its_release_four() {
     let quorum = Quorum::of(3);
+    // Each knows the scripts, whichever is late to what follows.
+    quorum.warm(&quorum.process());
+    quorum.until_clean("warm");
     let one = AtRest::of(&quorum);
     quorum.0.iter().for_each(|server| drop(server.command(&["CONFIG", "RESETSTAT"])));
     let mine = one.claim("a");
