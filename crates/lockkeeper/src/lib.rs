@@ -227,7 +227,8 @@ pub use engine::redis::fenced::FencedKeys;
 #[cfg(feature = "redlock")]
 #[doc(hidden)]
 pub use engine::redlock::laboratory as redlock_laboratory;
-pub use open::locks::{Builder, Closed, Locks, default_directory};
+pub use open::builder::Builder;
+pub use open::locks::{Closed, Locks, default_directory};
 pub use open::{config, url};
 pub use primitives::acquire::{Acquire, Acquired, TryAcquire, TryAcquired};
 pub use primitives::barrier::{DoubleBarrier, Enter, Inside, Leave};

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::protocol::lease::Drift;
 
+mod holds;
+mod numbers;
 mod tries;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -174,22 +176,6 @@ fn r1_a_grant_whose_lease_is_all_but_over_is_none() {
 }
 
 #[test]
-fn h5_whoever_gave_a_part_of_a_hold_back_had_it_and_the_rest_was_lost() {
-    let (gave, nothing) = (Said::Gave, Said::Nothing);
-    for (said, ends) in [
-        ([gave, gave, gave, nothing, nothing], Outcome::Freed),
-        ([nothing, nothing, nothing, gave, gave], Outcome::Gone),
-        ([nothing, nothing, nothing, nothing, gave], Outcome::Gone),
-        ([nothing, nothing, nothing, nothing, other(9)], Outcome::NotOurs),
-    ] {
-        let mut claim = Claim::new(5, false);
-        claim.asked(&[yes(); 5]);
-        claim.step(Event::Leave { now: at(2) });
-        assert_eq!(outcome(&claim.all(Verb::Give, &said)), Some(ends), "{said:?}");
-    }
-}
-
-#[test]
 fn r4_what_did_not_certainly_say_no_is_given_back() {
     let mut claim = Claim::new(5, false);
     claim.ask(at(0));
@@ -272,124 +258,6 @@ fn r10_what_a_contender_gives_back_is_for_the_first_of_those_that_live() {
         assert_eq!(sent(&done, Verb::Undo), [0], "{other:?}");
         assert_eq!((sent(&done, cede(60)), sent(&done, Verb::Give)), (vec![], vec![]));
     }
-}
-
-#[test]
-fn h4_nobody_keeps_anything_beside_a_hold_however_old_its_records_are() {
-    let keeps = |granted| {
-        let (rank, age) = (Rank { first: PROPOSED - 1, claim: ClaimId(40) }, 5 * SECOND);
-        let held = Said::Other(Other { rank, granted, age, rest: 5 * SECOND, ttl: 10 * SECOND });
-        let mut claim = Claim::new(5, false);
-        // The third member, which has one more of its records, cannot be reached from here.
-        let done = claim.asked(&[held, held, Said::Not, yes(), yes()]);
-        let Some(Outcome::Refused { keeps, .. }) = outcome(&done) else { panic!("{done:?}") };
-        // A holder contends no more: nobody is told.
-        assert_eq!(sent(&done, Verb::Undo).len(), if keeps { 0 } else { 2 });
-        keeps
-    };
-    assert_eq!((keeps(false), keeps(true)), (true, false));
-}
-
-#[test]
-fn h4_a_hold_takes_what_is_free_and_its_lease_does_not_begin_anew() {
-    let mut claim = Claim::new(5, false);
-    claim.asked(&[other(60), yes(), yes(), yes()]);
-    assert!(claim.machine.is_held() && claim.machine.is_incomplete());
-    // One more whose answer comes later.
-    claim.says(at(2), 4, Verb::Take, other(60));
-    let asked = claim.step(Event::Complete);
-    assert_eq!((sent(&asked, Verb::Take), sent(&asked, Verb::Keep)), (vec![0, 4], vec![1, 2, 3]));
-    assert_eq!(claim.says(at(3), 0, Verb::Take, yes()), [], "no deadline follows from it");
-    for member in [1, 3] {
-        assert_eq!(claim.says(at(3), member, Verb::Keep, yes()), []);
-    }
-    let asked = claim.step(Event::Complete);
-    // Those that say that it is a hold's are asked no more.
-    assert_eq!((sent(&asked, Verb::Take), sent(&asked, Verb::Keep)), (vec![4], vec![2]));
-    claim.says(at(4), 4, Verb::Take, yes());
-    assert!(!claim.machine.is_incomplete());
-    // It is given back where it was taken later, too.
-    assert_eq!(sent(&claim.step(Event::Leave { now: at(5) }), Verb::Give), [0, 1, 2, 3, 4]);
-}
-
-#[test]
-fn l4_a_hold_gives_back_what_completed_it_and_leaves_the_line_where_nothing_did() {
-    let mut claim = Claim::new(5, false);
-    claim.machine.rules.stands = true;
-    let granted = claim.asked(&[other(60), other(60), yes(), yes(), yes()]);
-    assert_eq!((outcome(&granted), sent(&granted, Verb::Give)), (GRANTED, vec![]));
-    assert_eq!(sent(&claim.step(Event::Complete), Verb::Take), [0, 1]);
-    claim.says(at(2), 0, Verb::Take, yes());
-    claim.says(at(2), 1, Verb::Take, other(60));
-    assert_eq!(sent(&claim.step(Event::Leave { now: at(3) }), Verb::Give), [0, 1, 2, 3, 4]);
-}
-
-#[test]
-fn h4_a_hold_says_that_it_is_one_where_a_minority_was_silent() {
-    let mut claim = Claim::new(5, false);
-    claim.asked(&[yes(), yes(), yes()]);
-    assert!(claim.machine.is_unmarked() && !claim.machine.is_incomplete());
-    let asked = claim.step(Event::Complete);
-    assert_eq!((sent(&asked, Verb::Keep), sent(&asked, Verb::Take)), (vec![0, 1, 2], vec![]));
-    (0..3).for_each(|member| drop(claim.says(at(3), member, Verb::Keep, yes())));
-    assert!(!claim.machine.is_unmarked());
-    // Where all have it nobody can take it for a contender's.
-    let mut claim = Claim::new(5, false);
-    claim.asked(&[yes(); 5]);
-    assert!(!claim.machine.is_unmarked());
-}
-
-#[test]
-fn force_is_not_undone_by_a_hold_that_says_that_it_is_one() {
-    for others in [vec![], vec![other(60), other(60)]] {
-        let mut claim = Claim::new(5, false);
-        claim.asked(&[[yes(), yes(), yes()].as_slice(), &others].concat());
-        let asked = claim.step(Event::Complete);
-        assert_eq!(sent(&asked, Verb::Keep), [0, 1, 2]);
-        // A majority was taken away before that came.
-        for member in 0..3 {
-            assert_eq!(claim.says(at(2), member, Verb::Keep, Said::Nothing), [], "it is restored");
-        }
-        claim.step(Event::Renew { now: at(3) });
-        let lost = claim.all(Verb::Keep, &[Said::Nothing; 3]);
-        assert_eq!(outcome(&lost), Some(Outcome::Lost));
-    }
-}
-
-#[test]
-fn a_member_that_is_back_without_a_hold_gets_it_again_and_says_once_that_it_lost_it() {
-    let mut claim = Claim::new(3, false);
-    claim.asked(&[yes(), yes(), yes()]);
-    assert_eq!(sent(&claim.step(Event::Back { member: 1 }), Verb::Keep), [1]);
-    assert_eq!(sent(&claim.says(at(2), 1, Verb::Keep, Said::Nothing), Verb::Take), [1]);
-    assert_eq!(claim.says(at(3), 1, Verb::Keep, Said::Nothing), [], "nobody asked that");
-}
-
-#[test]
-fn a_member_that_is_back_before_its_question_is_answered_is_asked_once_that_is_a_hold() {
-    // It was asked when it was away, and the others answer after it is back.
-    let mut claim = Claim::new(3, false);
-    claim.asked(&[yes(), Said::Not]);
-    assert!(claim.machine.may_lack(1));
-    assert_eq!(claim.step(Event::Back { member: 1 }), [], "whose it is is not known");
-    let granted = claim.says(at(2), 2, Verb::Take, yes());
-    assert_eq!((outcome(&granted), sent(&granted, Verb::Keep)), (GRANTED, vec![1]));
-    assert_eq!(sent(&claim.says(at(3), 1, Verb::Keep, Said::Nothing), Verb::Take), [1]);
-    claim.says(at(4), 1, Verb::Take, yes());
-    assert!(!claim.machine.may_lack(1) && claim.machine.may_lack(7));
-    // That its answer was lost is noticed last.
-    let mut claim = Claim::new(3, false);
-    claim.asked(&[yes(), yes()]);
-    assert!(claim.machine.may_lack(2));
-    assert_eq!(sent(&claim.step(Event::Back { member: 2 }), Verb::Keep), [2]);
-    // The same of a renewal.
-    claim.step(Event::Renew { now: at(5) });
-    assert_eq!(claim.step(Event::Back { member: 2 }), []);
-    claim.says(at(6), 2, Verb::Keep, Said::Not);
-    claim.says(at(6), 0, Verb::Keep, yes());
-    let renewed = claim.says(at(6), 1, Verb::Keep, yes());
-    assert_eq!(sent(&renewed, Verb::Keep), [2]);
-    assert_eq!(sent(&claim.says(at(7), 2, Verb::Keep, Said::Nothing), Verb::Take), [2]);
 }
 
 #[test]
@@ -538,38 +406,6 @@ fn r4_a_majority_that_hangs_is_not_asked_twice_at_once() {
 }
 
 #[test]
-fn h4_a_hold_that_another_is_in_the_way_of_where_a_member_is_back_asks_that_one_again() {
-    let mut claim = Claim::new(3, false);
-    claim.asked(&[Said::Not, yes(), yes()]);
-    assert!(claim.machine.is_held() && !claim.machine.is_incomplete());
-    let back = claim.step(Event::Back { member: 0 });
-    assert_eq!(sent(&back, Verb::Keep), [0]);
-    assert_eq!(claim.says(at(5), 0, Verb::Keep, other(9)), []);
-    assert!(claim.machine.is_incomplete(), "it would have one member less for a third of a lease");
-    assert_eq!(sent(&claim.step(Event::Complete), Verb::Take), [0]);
-    claim.says(at(6), 0, Verb::Take, yes());
-    assert!(!claim.machine.is_incomplete());
-    // So it is where the answer to a renewal says that, once a majority has extended it.
-    claim.step(Event::Renew { now: at(3_000) });
-    claim.says(at(3_001), 1, Verb::Keep, yes());
-    claim.says(at(3_001), 2, Verb::Keep, yes());
-    claim.says(at(3_002), 0, Verb::Keep, other(9));
-    assert_eq!(sent(&claim.step(Event::Complete), Verb::Take), [0]);
-}
-
-#[test]
-fn a_hold_leaves_a_queue_that_a_renewal_finds_it_in() {
-    let mut claim = Claim::queueing();
-    claim.asked(&[yes(), yes(), Said::Unclear]);
-    claim.step(Event::Renew { now: at(3_000) });
-    let behind = claim.says(at(3_001), 2, Verb::Keep, other(10));
-    assert_eq!(sent(&behind, Verb::Give), [2], "others would wait behind it");
-    // It is asked for again at the end, if it did not answer.
-    claim.all(Verb::Keep, &[yes(), yes()]);
-    assert_eq!(sent(&claim.step(Event::Leave { now: at(3_002) }), Verb::Give), [0, 1, 2]);
-}
-
-#[test]
 fn l4_a_claim_that_waits_gives_way_to_none_that_came_later() {
     let mut claim = Claim::new(3, false);
     let first = cede(40);
@@ -610,78 +446,6 @@ fn l5_a_member_that_was_silent_before_is_not_waited_for_once_the_others_have_ans
 }
 
 #[test]
-fn a_renewal_counts_members_that_had_it_all_the_time_and_restores_the_others() {
-    let mut claim = Claim::new(3, false);
-    claim.asked(&[yes(), yes(), yes()]);
-    let renewing = claim.step(Event::Renew { now: at(3_000) });
-    assert_eq!(sent(&renewing, Verb::Keep), [0, 1, 2]);
-    claim.says(at(3_001), 0, Verb::Keep, Said::Nothing);
-    claim.says(at(3_001), 1, Verb::Keep, yes());
-    let done = claim.says(at(3_001), 2, Verb::Keep, yes());
-    assert_eq!(outcome(&done), Some(Outcome::Renewed { since: at(3_000) }));
-    assert_eq!(sent(&done, Verb::Take), [0]);
-    // One whose answer comes later is restored, too.
-    claim.step(Event::Renew { now: at(6_000) });
-    claim.says(at(6_001), 0, Verb::Keep, yes());
-    claim.says(at(6_001), 1, Verb::Keep, yes());
-    assert_eq!(sent(&claim.says(at(6_001), 2, Verb::Keep, Said::Nothing), Verb::Take), [2]);
-}
-
-#[test]
-fn l7_a_renewal_by_a_minority_is_none() {
-    let held = || {
-        let mut claim = Claim::new(5, false);
-        claim.asked(&[yes(); 5]);
-        claim.step(Event::Renew { now: at(3_000) });
-        claim
-    };
-    // Those that lost it are no majority: the deadline decides.
-    let mut claim = held();
-    claim.all(Verb::Keep, &[yes(), yes(), Said::Nothing, other(9)]);
-    assert_eq!(outcome(&claim.due(at(4_000))), Some(Outcome::TooFew));
-    assert!(claim.machine.is_held());
-    // A majority of those who lost it is a loss, and nothing is taken again.
-    let mut claim = held();
-    let done = claim.all(Verb::Keep, &[yes(), Said::Nothing, Said::Nothing, other(9)]);
-    assert_eq!(outcome(&done), Some(Outcome::Lost));
-    assert_eq!((sent(&done, Verb::Take), sent(&done, Verb::Give)), (vec![], vec![0, 4]));
-    assert!(!claim.machine.is_held());
-}
-
-#[test]
-fn a_release_asks_all_and_a_majority_is_enough() {
-    let mut claim = Claim::new(3, false);
-    claim.asked(&[yes(), yes()]);
-    let left = claim.step(Event::Leave { now: at(5) });
-    assert_eq!(sent(&left, Verb::Give), [0, 1, 2]);
-    claim.says(at(6), 2, Verb::Give, Said::Gave);
-    let done = claim.says(at(6), 0, Verb::Give, Said::Gave);
-    assert_eq!(outcome(&done), Some(Outcome::Freed));
-    // The time of an earlier question is none for this one.
-    assert_eq!(claim.step(Event::Due { now: at(100), round: 1 }), []);
-    // Asked again, it is asked of those alone that did not answer.
-    assert_eq!(sent(&claim.step(Event::Leave { now: at(9) }), Verb::Give), [1]);
-    // Nothing of it is asked for any more.
-    assert_eq!(claim.ask(at(10)), [Action::Done(Outcome::NotOurs)]);
-}
-
-#[test]
-fn what_a_minority_may_keep_of_a_claim_that_left_keeps_nobody_waiting() {
-    let mut claim = Claim::new(3, false);
-    claim.asked(&[yes(), other(40)]);
-    claim.due(at(100));
-    claim.step(Event::Leave { now: at(200) });
-    assert_eq!(claim.step(Event::Due { now: at(200), round: 1 }), [], "that was for the question");
-    let done = claim.says(at(201), 0, Verb::Give, Said::Gave);
-    assert_eq!(outcome(&done), Some(Outcome::Freed), "the third never answered");
-    let mut claim = Claim::new(3, false);
-    assert_eq!(
-        claim.step(Event::Leave { now: at(0) }).last(),
-        Some(&Action::Done(Outcome::NotOurs))
-    );
-}
-
-#[test]
 fn r3_an_answer_of_an_earlier_round_counts_for_nothing() {
     let mut claim = Claim::new(3, false);
     claim.ask(at(0));
@@ -692,94 +456,4 @@ fn r3_an_answer_of_an_earlier_round_counts_for_nothing() {
         assert_eq!(claim.step(said), []);
     }
     assert!(!claim.machine.is_held());
-}
-
-fn numbers(actions: &[Action], verb: Verb) -> Vec<u64> {
-    let of = |action: &Action| match action {
-        Action::Send { number, verb: v, .. } if *v == verb => Some(*number),
-        _ => None,
-    };
-    actions.iter().filter_map(of).collect()
-}
-
-#[test]
-fn r7_a_majority_that_answers_one_number_is_enough() {
-    let mut claim = Claim::new(3, false);
-    assert_eq!(numbers(&claim.ask(at(0)), Verb::Take), [PROPOSED; 3]);
-    claim.says(at(1), 0, Verb::Take, has(900));
-    // The third may answer as the second does.
-    assert_eq!(claim.says(at(1), 1, Verb::Take, yes()), []);
-    assert_eq!(outcome(&claim.says(at(1), 2, Verb::Take, yes())), GRANTED);
-    // They agree on another one than the proposed, which each of them had already.
-    let done = Claim::new(3, false).asked(&[has(900), has(900)]);
-    assert_eq!(outcome(&done), Some(Outcome::Granted { since: Ticks(0), number: 900 }));
-}
-
-#[test]
-fn r7_l6_of_different_numbers_a_majority_keeps_the_greatest_before_the_grant_is_told() {
-    let mut claim = Claim::new(5, false);
-    let young = Said::Yes { counts: false, number: 950 };
-    assert_eq!(claim.asked(&[yes(), has(900), has(700)]), []);
-    // The last one cannot make three of one of them.
-    let settling = claim.says(at(1), 3, Verb::Take, young);
-    assert_eq!(numbers(&settling, Verb::Keep), [950; 5]);
-    assert_eq!(settling.last(), Some(&Action::Due { at: at(101), round: 2 }));
-    claim.round += 1;
-    assert_eq!(claim.says(at(101), 0, Verb::Keep, has(950)), []);
-    assert_eq!(claim.says(at(101), 3, Verb::Keep, Said::Yes { counts: false, number: 950 }), []);
-    assert_eq!(claim.says(at(101), 4, Verb::Keep, Said::Nothing), []);
-    assert_eq!(claim.says(at(101), 1, Verb::Keep, has(950)), []);
-    let done = claim.says(at(101), 2, Verb::Keep, has(950));
-    assert_eq!(outcome(&done), Some(Outcome::Granted { since: Ticks(0), number: 950 }));
-    // It is kept by whoever is asked from now on.
-    assert_eq!(numbers(&claim.step(Event::Renew { now: at(300) }), Verb::Keep), [950; 5]);
-}
-
-#[test]
-fn r7_a_member_that_has_a_greater_number_yet_makes_one_more_round() {
-    let settling = || {
-        let mut claim = Claim::new(3, false);
-        assert_eq!(numbers(&claim.asked(&[yes(), has(900), Said::Not]), Verb::Keep), [900; 3]);
-        claim.round += 1;
-        claim
-    };
-    let mut claim = settling();
-    claim.says(at(2), 2, Verb::Keep, has(1_000));
-    assert_eq!(numbers(&claim.says(at(2), 1, Verb::Keep, has(950)), Verb::Keep), [1_000; 3]);
-    claim.round += 1;
-    claim.says(at(3), 0, Verb::Keep, has(1_000));
-    let done = claim.says(at(3), 1, Verb::Keep, has(1_000));
-    assert_eq!(outcome(&done), Some(Outcome::Granted { since: Ticks(0), number: 1_000 }));
-    // Too late for that.
-    let mut claim = settling();
-    claim.says(at(8_000), 2, Verb::Keep, has(1_000));
-    let done = claim.says(at(8_000), 1, Verb::Keep, has(950));
-    assert_eq!(outcome(&done), Some(Outcome::TooSlow));
-}
-
-#[test]
-fn r7_what_a_majority_has_not_kept_is_told_to_nobody() {
-    let settling = || {
-        let mut claim = Claim::new(3, false);
-        claim.asked(&[yes(), has(900), Said::Not]);
-        claim.round += 1;
-        claim
-    };
-    let mut claim = settling();
-    claim.says(at(2), 1, Verb::Keep, has(900));
-    let done = claim.due(at(101));
-    assert_eq!(outcome(&done), Some(Outcome::TooFew));
-    assert!(!claim.machine.is_held());
-    assert_eq!(sent(&done, Verb::Give), [0, 1]);
-    // Somebody took it away meanwhile.
-    let mut claim = settling();
-    claim.says(at(2), 0, Verb::Keep, other(9));
-    let done = claim.says(at(2), 2, Verb::Keep, Said::Nothing);
-    let refused = Outcome::Refused { by: Some(ClaimId(9)), keeps: false, rest: None };
-    assert_eq!(outcome(&done), Some(refused));
-    // So late that too little of the lease is left.
-    let mut claim = settling();
-    claim.says(at(8_000), 0, Verb::Keep, has(900));
-    let done = claim.says(at(8_000), 1, Verb::Keep, has(900));
-    assert_eq!(outcome(&done), Some(Outcome::TooSlow));
 }

@@ -12,6 +12,7 @@ mod lost_servers;
 mod margins;
 pub(super) mod model;
 mod mutual;
+mod others;
 mod partition;
 mod permits;
 mod prefixes;
