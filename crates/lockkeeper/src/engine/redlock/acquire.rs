@@ -380,15 +380,13 @@ impl Quorum {
     /// Asks how claims and holds stand: by asking again, which extends what is held.
     pub(super) fn recheck(self: &Arc<Self>, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
         let each = claims.iter().map(|id| -> BoxFuture<Standing> {
-            let known = |entry: &Entry| (entry.leaving, entry.machine.is_under_way());
-            let known = self.state().claims.get(id).map(known);
+            let known =
+                self.state().claims.get(id).map(|entry| (entry.leaving, entry.machine.is_asking()));
             let gone = || Error::new(ErrorKind::Lost, "it is neither held nor in line");
             match known {
                 None | Some((true, _)) => Box::pin(std::future::ready(Standing::Gone(gone()))),
-                // A second question would take the answer from the first, which is its caller's.
                 Some((_, true)) => {
-                    let text = "it is being asked for, or extended";
-                    let error = Error::new(ErrorKind::Unknown, text);
+                    let error = Error::new(ErrorKind::Unknown, "it is being asked for");
                     Box::pin(std::future::ready(Standing::Unknown(error)))
                 }
                 Some(_) => {

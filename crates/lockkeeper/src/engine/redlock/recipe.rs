@@ -178,11 +178,6 @@ impl Recipe {
         matches!(self.phase, Phase::Asking { .. } | Phase::Numbering { .. })
     }
 
-    /// Whether it waits for answers: to a claim, or to what extends a hold.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.is_asking() || matches!(self.phase, Phase::Renewing { .. })
-    }
-
     /// The members whose record of it stays, though it was refused.
     pub(super) fn kept(&self) -> Members {
         self.kept

@@ -4,24 +4,23 @@
 mod serve;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use self::serve::Serve;
-use super::errors;
+use super::connection::Connection;
 use super::options::Options;
-use super::proto::{Code, Reply, Request, SessionKey};
-use super::state::{Fault, State, Ticket};
+use super::proto::SessionKey;
+use super::state::State;
 use super::timeouts::Patience;
-use super::wire::{Dialled, Link, NotTaken, Timer, dial, poll_write};
+use super::wire::{Dialled, NotTaken, dial};
 use crate::engine::password::{AGAIN, EARLY, Login};
 use crate::engine::{Event, EventSink, Inlet};
-use crate::words::clock::{Clock, Ticks};
+use crate::words::clock::Clock;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::id::ClaimId;
 

@@ -23,11 +23,10 @@ use super::wire::{Frame, NotTaken};
 use crate::engine::at_exit::AtRisk;
 use crate::engine::password::Login;
 use crate::engine::stream::Writer;
-use crate::engine::{Attempt, End, Event, WatchId, Which};
+use crate::engine::{Attempt, End, Event, WatchId};
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::Error;
 use crate::words::id::{ClaimId, LeaseId};
-use crate::words::lost::Lost;
 
 /// Why a request got no reply.
 #[derive(Clone, Debug)]

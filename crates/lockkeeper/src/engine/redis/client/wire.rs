@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -25,7 +24,7 @@ use crate::engine::Inlet;
 use crate::engine::either::either;
 use crate::words::clock::{Clock, Ticks};
 use crate::words::error::{Error, Result};
-use crate::words::id::{ClaimId, fork_generation};
+use crate::words::id::fork_generation;
 pub(in crate::engine) use sent::{Answered, Started};
 
 /// Hears why a connection could not be made.

@@ -78,20 +78,6 @@ fn r3_a_claim_asked_for_twice_holds_once_and_a_recheck_extends_it() {
 }
 
 #[test]
-fn a_recheck_beside_a_renewal_does_not_take_its_answer() {
-    let quorum = Quorum::of(3);
-    let one = quorum.process();
-    let held = claim(&one, "a");
-    granted(one.attempt(&held));
-    let renewed = one.engine.renew(&[held.id.into()]);
-    let standing = one.wait(one.engine.recheck(&[held.id])).remove(0);
-    assert!(matches!(standing, Standing::Unknown(_)), "{standing:?}");
-    let renewed = one.wait(renewed).remove(0);
-    assert!(matches!(renewed, Renewal::Extended { ttl: TTL, .. }), "{renewed:?}");
-    assert!(matches!(one.release(held.id), End::Freed));
-}
-
-#[test]
 fn r5_a_withdrawal_leaves_nothing_granted_or_not() {
     let quorum = Quorum::of(3);
     let (one, two) = (quorum.process(), quorum.process());

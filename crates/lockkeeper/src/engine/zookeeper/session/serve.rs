@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::words::error::{Error, ErrorKind, Result};
 /// One connection, until it ends; answers why it did.
 pub(super) struct Serve {
     shared: Arc<Shared>,
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     reader: Reader,
     writer: Writer,
     timer: Timer,

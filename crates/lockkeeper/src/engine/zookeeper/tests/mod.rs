@@ -4,6 +4,7 @@
 mod barriers;
 mod convert;
 mod faults;
+mod foreign;
 mod gates;
 mod leases;
 mod lend;
@@ -12,7 +13,7 @@ mod lost_servers;
 mod margins;
 pub(super) mod model;
 mod mutual;
-mod others;
+
 mod partition;
 mod permits;
 mod prefixes;

@@ -1,15 +1,13 @@
 //! What others leave in our directories, what servers refuse, and what cannot be reached.
 
-use lockkeeper_testkit::zookeeper::proxy::{Proxy, op};
+use lockkeeper_testkit::zookeeper::proxy::Proxy;
 
 use super::*;
 use crate::ErrorKind;
 use crate::engine::dial::names;
-use crate::engine::zookeeper::errors::PLACES_MAX;
 use crate::engine::zookeeper::options::Acl;
-use crate::words::token::Token;
 
-async fn create_with(admin: &Client, path: &str, acl: &str) {
+pub(super) async fn create_with(admin: &Client, path: &str, acl: &str) {
     let acl = Acl::parse_all(acl).unwrap();
     admin
         .ask(Request::Create {

@@ -5,6 +5,7 @@ mod lock;
 
 use std::collections::BTreeMap;
 
+use self::lock::precedes;
 use crate::engine::redis::client::script::Which;
 
 /// How long a place lives without a sign of life.

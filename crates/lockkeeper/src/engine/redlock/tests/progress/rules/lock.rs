@@ -4,7 +4,7 @@ use super::*;
 
 impl Lock {
     /// When something of it ends, in microseconds.
-    pub(super) fn ends(&self) -> impl Iterator<Item = u64> {
+    pub(in super::super) fn ends(&self) -> impl Iterator<Item = u64> {
         let record = self.record.iter().map(|record| record.until * 1000);
         let turn = self.turn.iter().flat_map(|turn| [turn.ends_us, turn.until * 1000]);
         let signs = self.signs.values().map(|at| at.unsigned_abs() + PLACE_US);
@@ -205,10 +205,10 @@ impl Lock {
 }
 
 /// Since when a claim waits, and which.
-type Waits<'a> = (&'a str, &'a str);
+pub(super) type Waits<'a> = (&'a str, &'a str);
 
 /// Whether one comes before another.
-fn precedes((first, claim): Waits<'_>, (than, other): Waits<'_>) -> bool {
+pub(super) fn precedes((first, claim): Waits<'_>, (than, other): Waits<'_>) -> bool {
     let (first, than) = (number(first), number(than));
     first < than || first == than && claim < other
 }

@@ -1,6 +1,12 @@
 //! What others leave in our directories, and what may not be read there.
 
+use lockkeeper_testkit::zookeeper::proxy::op;
+
+use super::refusals::create_with;
 use super::*;
+use crate::ErrorKind;
+use crate::engine::zookeeper::errors::PLACES_MAX;
+use crate::words::token::Token;
 
 #[test]
 fn garbage_below_the_path_is_in_nobodys_way() {
