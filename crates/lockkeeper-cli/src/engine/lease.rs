@@ -1,25 +1,22 @@
 //! Engines with leases: a guardian takes and keeps the lock, and here is the one who hires it.
 
-use std::cell::{Cell, RefCell};
+mod hire;
+
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lockkeeper::engine::{Line as Standing, Place};
 use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Result, Token};
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::unistd::Pid;
 
-use super::{Asking, Begun, Got, Holding, Outage, Release, Stage, Taker, Waiting};
+use self::hire::Guardian;
+use super::{ANSWERS_WITHIN, Asking, Begun, Got, Holding, Outage, Release, Stage, Taker, Waiting};
 use crate::args::run::OnLost;
 use crate::failure::os_words;
-use crate::guardian::{
-    self, Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WHY, WORD, read,
-};
+use crate::guardian::{self, Care, Order, RELEASE, Tell, WHO_HOLDS, WHY};
 use crate::start::{Moment, moment};
-use crate::supervise::group::{self, Minded};
 use crate::supervise::job::Announce;
 use crate::supervise::timeout;
 use crate::text::millis;
@@ -27,14 +24,10 @@ use crate::under::{Caution, Under, Why};
 
 /// How long a guardian may take to say who holds the lock; what was known before is said then.
 const SAYS_WITHIN: Duration = Duration::from_millis(300);
-/// How long an engine may be silent before it counts as one that cannot be reached.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// How long it may take to give the lock back: longer than it tries.
 const GIVES_BACK_WITHIN: Duration = Duration::from_secs(7);
 /// After how long it is said that giving back waits for the server.
 const SLOW: Duration = Duration::from_secs(1);
-/// How long it may take to end once it is not wanted any more.
-const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A taker that hires a guardian for each lock.
 pub fn open(url: &str, care: Care) -> Box<dyn Taker> {
@@ -80,102 +73,6 @@ impl Leases {
     }
 }
 
-/// The guardian's process. Dropping it lets it go: it gives back what it has, and ends.
-struct Guardian {
-    child: Child,
-    _minded: Option<Minded>,
-    line: Line,
-    sheet: Sheet,
-    /// Its end of the line is closed: it is gone.
-    gone: Cell<bool>,
-}
-
-impl Guardian {
-    /// Starts it. The order goes over the line: it holds the URL with its password.
-    fn hire(order: &Order) -> std::io::Result<Self> {
-        let (line, its_end) = Line::pair()?;
-        let sheet = Sheet::new()?;
-        line.say(order)?;
-        // This very program, also when its file was replaced or removed meanwhile.
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("lockkeeper").args([WORD, &order.name]);
-        command.stdin(its_end).stdout(sheet.share()?).stderr(Stdio::null());
-        // SAFETY: setsid(2) is async-signal-safe.
-        unsafe {
-            command.pre_exec(|| {
-                nix::unistd::setsid()?;
-                Ok(())
-            });
-        }
-        let child = command.spawn()?;
-        let minded = i32::try_from(child.id()).ok().map(|pid| Minded::new(Pid::from_raw(pid)));
-        Ok(Self { child, _minded: minded, line, sheet, gone: Cell::new(false) })
-    }
-
-    fn is_stopped(&self) -> bool {
-        i32::try_from(self.child.id()).is_ok_and(|pid| group::is_stopped(Pid::from_raw(pid)))
-    }
-
-    /// Whether it keeps nothing any more: it is gone, or the lease is over, or as good as over for
-    /// a command that would have to be stopped.
-    fn has_let_go(&self, stops: bool) -> bool {
-        let until = self.sheet.read().map(|times| if stops { times.term } else { times.end });
-        self.line.is_closed() || until.is_some_and(|until| moment() >= until)
-    }
-
-    /// Ends one that we have given up: its lease ends by itself.
-    fn end(&mut self) {
-        _ = self.child.kill();
-        self.gone.set(true);
-    }
-
-    /// The next thing that it tells.
-    fn tells(&self) -> Option<Tell> {
-        while !self.gone.get() {
-            match self.line.hear() {
-                Heard::Nothing => return None,
-                // What it said is read whole or not at all.
-                Heard::Message(message) => match read(&message) {
-                    Some(tell) => return Some(tell),
-                    None => continue,
-                },
-                Heard::Gone => self.gone.set(true),
-            }
-        }
-        None
-    }
-
-    /// The next thing that it tells, within this time.
-    fn tells_until(&self, until: Moment) -> Option<Tell> {
-        loop {
-            let told = self.tells();
-            let left = until.saturating_sub(moment());
-            if told.is_some() || self.gone.get() || left.is_zero() {
-                return told;
-            }
-            _ = poll(&mut [PollFd::new(self.line.as_fd(), PollFlags::POLLIN)], timeout(Some(left)));
-        }
-    }
-}
-
-impl Drop for Guardian {
-    fn drop(&mut self) {
-        self.line.close();
-        let until = moment() + ENDS_WITHIN;
-        while !self.gone.get() && moment() < until {
-            self.tells_until(until);
-        }
-        // One that is still at it ends by itself; one that somebody has stopped would stay for
-        // ever.
-        if !self.gone.get() && self.is_stopped() {
-            self.end();
-        }
-        if self.gone.get() {
-            _ = self.child.wait();
-        }
-    }
-}
-
 /// A guardian that is to get the lock.
 struct Hired {
     guardian: Guardian,
@@ -185,6 +82,9 @@ struct Hired {
     known: bool,
     answer: Option<Tell>,
     place: Place,
+    /// When the engine said something last, and when it was asked for that.
+    heard: Option<Moment>,
+    asked: Option<Moment>,
     outages: VecDeque<Outage>,
     cautions: VecDeque<Caution>,
 }
@@ -198,12 +98,17 @@ impl Hired {
             known: false,
             answer: None,
             place: Place::default(),
+            heard: None,
+            asked: None,
             outages: VecDeque::new(),
             cautions: VecDeque::new(),
         }
     }
 
     fn heard(&mut self, tell: Tell) {
+        if let Tell::InLine { .. } | Tell::Place { .. } = &tell {
+            self.heard = Some(moment());
+        }
         match tell {
             Tell::InLine { ahead, holder } => {
                 let holder = holder.map(|h| Box::new(h.into()));
@@ -236,9 +141,11 @@ impl Hired {
     /// Asks who holds it, and waits so long for the answer; answers whether the engine said it.
     fn ask(&mut self, within: Duration) -> bool {
         let until = moment() + within;
-        if self.guardian.line.send(WHO_HOLDS).is_err() {
-            return false;
-        }
+        self.guardian.line.send(WHO_HOLDS).is_ok() && self.is_answered(until)
+    }
+
+    /// Whether the engine says until then who holds it.
+    fn is_answered(&mut self, until: Moment) -> bool {
         while let Some(tell) = self.guardian.tells_until(until) {
             let is_silence = matches!(tell, Tell::Silence);
             let is_news = matches!(
@@ -305,8 +212,19 @@ impl Waiting for Hired {
         self.cautions.pop_front()
     }
 
+    fn asks(&mut self) {
+        self.asked = self.guardian.line.send(WHO_HOLDS).is_ok().then(moment);
+    }
+
     fn is_reached(&mut self) -> bool {
-        self.answer.is_some() || self.ask(ANSWERS_WITHIN)
+        let is_reached = self.answer.is_some()
+            || match self.asked {
+                Some(asked) => self.heard >= self.asked || self.is_answered(asked + ANSWERS_WITHIN),
+                None => self.ask(ANSWERS_WITHIN),
+            };
+        // It would leave its place as long as it may; that ends with the lease.
+        self.guardian.is_waited_for.set(is_reached);
+        is_reached
     }
 
     fn finish(mut self: Box<Self>) -> Result<Got> {

@@ -29,6 +29,9 @@ use crate::urls;
 pub const OF_SERVERS: [&str; 4] =
     ["member-refuses", "sentinel-refuses", "sentinels-disagree", "sentinel-minority"];
 
+/// How long an engine may be silent before it counts as one that cannot be reached.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
 /// Takes locks on one engine.
 pub trait Taker {
     /// Asks for a lock.
@@ -122,7 +125,11 @@ pub trait Waiting {
         None
     }
 
-    /// Whether the engine still answers; takes a moment where it does not.
+    /// Begins to ask who holds it, and waits for nothing.
+    fn asks(&mut self) {}
+
+    /// Whether the engine still answers. Takes a moment where it does not and was not asked
+    /// [a moment ago](Self::asks).
     fn is_reached(&mut self) -> bool {
         true
     }

@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 use super::stay;
 use super::words::Words;
-use crate::engine::{Asking, Begun, Got, Holding, Stage, Taker, Waiting};
+use crate::engine::{ANSWERS_WITHIN, Asking, Begun, Got, Holding, Stage, Taker, Waiting};
 use crate::start::{Moment, moment};
 use crate::supervise::signals::{Came, Signals};
 use crate::supervise::timeout;
@@ -183,6 +183,8 @@ impl Ask<'_> {
         words: &mut Words,
     ) -> Result<Option<Obtained>, Error> {
         let mut in_line = false;
+        // Whether the engine still answers is known at the end, and not only after it.
+        let mut asks_at = until.map(|until| until.saturating_sub(ANSWERS_WITHIN));
         // Whoever does not wait is not told for what.
         let mut ask_why = (!self.is_at_once()).then(|| moment() + ONCE);
         loop {
@@ -233,6 +235,9 @@ impl Ask<'_> {
                 return Ok(Some(Obtained::Busy(holder)));
             }
             if in_line {
+                if asks_at.take_if(|at| now >= *at).is_some() {
+                    waiting.asks();
+                }
                 words.still_waiting(|| waiting.place());
             } else if ask_why.take_if(|at| now >= *at).is_some() {
                 match waiting.why() {
@@ -248,7 +253,7 @@ impl Ask<'_> {
                 continue;
             }
             let said = if in_line { words.next() } else { ask_why };
-            let next = [end, said].into_iter().flatten().min();
+            let next = [end, said, asks_at.filter(|_| in_line)].into_iter().flatten().min();
             rest(signals, Some(waiting.news()), next);
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::common::lease::Engine;
-use crate::common::{Place, Reaped, finish, json};
+use crate::common::{Place, Reaped, finish, json, until_true};
 
 #[test]
 fn an_engine_that_cannot_be_reached_is_tried_once_or_as_long_as_is_waited_for() {
@@ -85,6 +85,24 @@ fn a_server_that_does_not_answer_is_no_holder() {
     waiting.signal(Signal::SIGINT);
     assert_eq!(waiting.wait(), 130, "a signal ends the wait for an engine too");
     engine.go_on();
+}
+
+#[test]
+fn timed_rule_9_a_wait_in_line_ends_in_time_though_the_server_has_begun_to_stand_still() {
+    let (engine, place) = (Engine::redis(), Place::new());
+    let _holder = engine.start(&place, &["run", "a", "--", "sleep", "1000"]);
+    let status = || json(engine.run(&place, &["--json", "status", "a"]).out.trim());
+    until_true("it is held", || status()["state"] == "held");
+    let waiting =
+        engine.start(&place, &["run", "a", "-w", "3", "--report", "report", "--", "true"]);
+    until_true("somebody waits", || status()["waiters"][0]["ahead"].is_number());
+    engine.stop();
+    let ran = waiting.output();
+    engine.go_on();
+    assert_eq!(ran.code, 69, "{ran:?}");
+    let report = json(place.read("report").trim_end());
+    let waited = report["waited_ms"].as_u64().unwrap();
+    assert!((3_000..3_300).contains(&waited), "{report}");
 }
 
 #[test]
