@@ -15,8 +15,10 @@ use super::support::{PATIENCE, Process, until};
 use crate::engine::{Answer, Attempt, End, Event, Line, Renewal};
 use crate::words::claim::{Claim, Mode};
 
+/// What is on its way is in time for five seconds.
 fn behind(proxy: &Proxy, options: RedisOptions) -> RedisOptions {
-    RedisOptions { address: Address::Tcp("127.0.0.1".into(), proxy.port()), ..options }
+    let address = Address::Tcp("127.0.0.1".into(), proxy.port());
+    RedisOptions { address, request_timeout: Duration::from_secs(5), ..options }
 }
 
 /// The server learns the scripts, so that a fault meets the call that it is meant for.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::options::{Layout, RedisOptions, RedissonLock, ValueFormat};
 use super::server::RedisServer;
-use super::support::{Process, granted, options, until};
+use super::support::{Process, granted, options, patient, until};
 use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, WatchId};
 use crate::words::claim::{Ends, Mode};
 use crate::words::error::ErrorKind;
@@ -12,15 +12,12 @@ use crate::words::id::ClaimId;
 use crate::words::name::{Kind, Name};
 
 pub(super) fn plain(server: &RedisServer) -> RedisOptions {
-    let mut options = options(server.port());
-    options.layout = Layout::Plain;
-    options
+    RedisOptions { layout: Layout::Plain, ..patient(options(server.port())) }
 }
 
 pub(super) fn redisson(server: &RedisServer, lock: RedissonLock) -> RedisOptions {
-    let mut options = options(server.port());
-    (options.layout, options.redisson) = (Layout::Redisson, lock);
-    options
+    let options = patient(options(server.port()));
+    RedisOptions { layout: Layout::Redisson, redisson: lock, ..options }
 }
 
 pub(super) fn woken(process: &Process, claim: ClaimId) -> Duration {

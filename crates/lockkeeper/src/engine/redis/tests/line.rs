@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::server::RedisServer;
-use super::support::{Process, granted, number, until};
+use super::support::{Process, number, until};
 use crate::engine::{Attempt, End, Event, Renewal};
-use crate::words::claim::Mode;
+use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
 use crate::words::name::Kind;
 
@@ -126,16 +126,27 @@ fn timed_r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short
 #[test]
 fn the_first_in_line_asks_by_itself_when_the_lease_before_it_runs_out() {
     let server = RedisServer::start();
-    let (dead, two) = (Process::of(&server), Process::of(&server));
-    let mut short = dead.exclusive("a");
-    short.ttl = Duration::from_secs(1);
-    granted(dead.attempt(&short));
-    let waiting = two.exclusive("a");
-    let Attempt::InLine(place) = two.attempt(&waiting) else { panic!("it is held") };
-    let end = two.now().plus(Duration::from_millis(1_100));
-    assert!(place.ask_at.is_some_and(|at| at <= end), "T is the lease, not a poll: {place:?}");
-    dead.die();
-    two.granted(waiting.id);
+    // Again where the lease was over before the other one asked.
+    let mut rounds = 0..;
+    until("it waits for the end of a lease", || {
+        let name = format!("a{}", rounds.next().expect("there is one"));
+        let (dead, two) = (Process::of(&server), Process::of(&server));
+        let short = Claim { ttl: Duration::from_secs(1), ..dead.exclusive(&name) };
+        let began = dead.now();
+        let held = dead.attempt(&short);
+        let waiting = two.exclusive(&name);
+        let attempt = two.attempt(&waiting);
+        let (Attempt::Granted(_), Attempt::InLine(place)) = (&held, &attempt) else {
+            let over = two.now() >= began.plus(short.ttl);
+            assert!(over, "it is held, and was granted: {held:?}, then {attempt:?}");
+            return false;
+        };
+        let end = two.now().plus(Duration::from_millis(1_100));
+        assert!(place.ask_at.is_some_and(|at| at <= end), "T is the lease, not a poll: {place:?}");
+        dead.die();
+        two.granted(waiting.id);
+        true
+    });
 }
 
 #[test]
@@ -193,26 +204,32 @@ fn words_of_those_who_left_are_cleared_away_also_while_somebody_waits() {
     let mut short = super::support::options(server.port());
     short.request_timeout = Duration::from_secs(2);
     let (one, two) = (Process::with(short), Process::of(&server));
-    two.take("a", Mode::Exclusive);
-    two.queue("a", Mode::Exclusive);
-    let leave = |times: usize| {
+    let leave = |name: &str, times: usize| {
         for _ in 0..times {
-            let claim = one.exclusive("a");
+            let claim = one.exclusive(name);
             // Withdrawn before its answer is there.
             let asked = one.engine.attempt(&claim, crate::engine::Line::Join);
             one.wait(one.engine.withdraw(claim.id));
             drop(one.wait(asked));
         }
     };
-    let words = || {
-        let members = server.command(&["ZRANGE", "lockkeeper:{lock:a}:line", "0", "-1"]);
+    let words = |name: &str| {
+        let line = format!("lockkeeper:{{lock:{name}}}:line");
+        let members = server.command(&["ZRANGE", &line, "0", "-1"]);
         members.iter().filter(|member| member.starts_with('w')).count()
     };
-    leave(5);
-    assert_eq!(words(), 5);
+    // Again where the first of them was over before the last one was there.
+    let (mut rounds, mut name) = (0.., String::new());
+    until("all five are there", || {
+        name = format!("a{}", rounds.next().expect("there is one"));
+        two.take(&name, Mode::Exclusive);
+        two.queue(&name, Mode::Exclusive);
+        leave(&name, 5);
+        words(&name) == 5
+    });
     std::thread::sleep(Duration::from_secs(3));
-    leave(1);
-    assert_eq!(words(), 1, "the others are over");
+    leave(&name, 1);
+    assert_eq!(words(&name), 1, "the others are over");
 }
 
 #[test]

@@ -122,9 +122,9 @@ fn a_process_that_nobody_competes_with_for_a_plain_lock_stands_back_once_in_seco
     let process = Process::with(plain(&server));
     let held = taken(&process, "a");
     let mut claim = process.exclusive("a");
-    (claim.id, _) = standing_back(&process, held, "a");
+    let (waiting, began) = standing_back(&process, held, "a");
+    claim.id = waiting;
     granted(process.attempt_until(&claim));
-    let began = Instant::now();
     standing_back(&process, claim.id, "a");
     assert!(began.elapsed() >= Duration::from_millis(4_500), "{:?}", began.elapsed());
 }
@@ -169,7 +169,8 @@ fn b3_a_loop_that_asks_again_behind_its_own_release_lets_others_pass() {
         let server = RedisServer::start();
         let [looping, waiting] = [(), ()].map(|()| Process::with(layout(&server)));
         let held = taken(&looping, "a");
-        // It asks by itself only when it is told to here, so the loop has every chance.
+        // It asks only when it is told to here, so the loop has every chance.
+        waiting.by_word_alone();
         let wanted = waiting.queue("a", Mode::Exclusive);
         let mut back = looping.exclusive("a");
         back.id = not_granted(&looping, held, |next| looping.attempt(next));
@@ -190,6 +191,7 @@ fn b3_a_try_behind_its_own_release_gives_way_to_those_who_heard_of_it_and_to_no_
     let [looping, waiting] =
         [(), ()].map(|()| Process::with(redisson(&server, RedissonLock::Plain)));
     let held = taken(&looping, "a");
+    waiting.by_word_alone();
     waiting.queue("a", Mode::Exclusive);
     not_granted(&looping, held, |next| looping.attempt_try(next));
     // But not for ever to one who listens and never takes it.
@@ -244,6 +246,7 @@ fn a_user_who_may_not_ask_who_listens_gives_way_once_and_does_not_for_long() {
     let looping = Process::with(options);
     let waiting = Process::with(redisson(&server, RedissonLock::Plain));
     let held = taken(&looping, "a");
+    waiting.by_word_alone();
     waiting.queue("a", Mode::Exclusive);
     not_granted(&looping, held, |next| looping.attempt_try(next));
     let next = looping.exclusive("a");
@@ -366,6 +369,7 @@ fn b3_a_watch_of_the_loop_s_own_process_neither_counts_as_a_waiter_nor_ends_its_
     looping.wait(watch).unwrap();
     let held = taken(&looping, "a");
     let held = granted_each_time(&looping, held, "a", |next| looping.attempt(next));
+    waiting.by_word_alone();
     let wanted = waiting.queue("a", Mode::Exclusive);
     not_granted(&looping, held, |next| looping.attempt(next));
     let grant = waiting.attempt_until(&wanted);

@@ -37,9 +37,9 @@ pub(in crate::engine) struct Process {
 }
 
 impl Process {
-    /// A process that uses the server with the defaults.
+    /// A process that uses the server, and waits for its answers however late they are.
     pub(in crate::engine) fn of(server: &RedisServer) -> Self {
-        Self::with(options(server.port()))
+        Self::with(patient(options(server.port())))
     }
 
     /// A process with options of its own.
@@ -317,7 +317,7 @@ pub(in crate::engine) fn options(port: u16) -> RedisOptions {
     RedisOptions::new(Address::Tcp("127.0.0.1".into(), port))
 }
 
-/// No answer is late because a driver stands still.
+/// No answer is late because a driver or the server stands still.
 pub(in crate::engine) fn patient(options: RedisOptions) -> RedisOptions {
     RedisOptions { request_timeout: PATIENCE, ..options }
 }

@@ -10,10 +10,12 @@ use super::super::options::RedlockOptions;
 use super::super::registration::laboratory;
 use super::super::wire::Member;
 use super::faults::ran;
-use super::support::{KEY, Quorum, SHORT, claim, open, short, until_it_counts};
+use super::support::{KEY, Quorum, claim, open, until_it_counts};
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::tests::support::{Process, granted, options, read_options, until};
+use crate::engine::redis::tests::support::{
+    Process, granted, options, patient, read_options, until,
+};
 use crate::engine::{Answer, Attempt, End};
 use crate::words::clock::Clock;
 
@@ -26,17 +28,14 @@ fn l3_a_member_that_was_promoted_restarted_or_flushed_waits_whatever_the_others_
     for loses in [[promoted, promoted], [restarted_and_not_admitted_since, flushed]] {
         let quorum = Quorum::of(3);
         let one = quorum.process();
-        let held = short(&one, "a");
-        let lease = granted(one.attempt(&held)).lease.and_then(|lease| lease.since);
-        let until_over = lease.expect("it has one").plus(SHORT);
-        until("all have it", || quorum.with_record(&held) == 3);
+        let (_, until_over) = quorum.held_shortly(&one, "a");
         for (server, loses) in quorum.0.iter().zip(loses) {
             server.command(loses);
             server.command(&["DEL", "lockkeeper:{redlock:a}"]);
         }
         quorum.0[2].stop();
         // It has heard nothing of the holder, nor of the member that is admitted.
-        let two = quorum.process();
+        let two = quorum.impatient();
         let next = claim(&two, "a");
         until("somebody is granted it", || matches!(two.attempt(&next), Attempt::Granted(_)));
         assert!(two.now() > until_over, "BROKEN LOCK: two holders");
@@ -148,7 +147,7 @@ fn l3_a_request_to_admit_that_is_late_or_early_admits_nobody() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let admitted = runtime.expect("a runtime").block_on(async {
         let nobody = Arc::new(|_, _| {});
-        let options = Arc::new(options(server.port()));
+        let options = Arc::new(patient(options(server.port())));
         let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
         let driver = member.link.connect().await.expect("it is up");
         tokio::spawn(member.link.clone().keep(Some(driver), |_| {}));

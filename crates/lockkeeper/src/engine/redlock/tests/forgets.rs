@@ -13,7 +13,7 @@ use super::support::{KEY, Proxied, Quorum, SHORT, TTL, claim, open, open_at, sho
 use super::tokens::{tick_of, turn};
 use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::tests::support::{Process, granted, number, options, until};
+use crate::engine::redis::tests::support::{Process, granted, number, options, patient, until};
 use crate::engine::{Attempt, End};
 use crate::words::claim::Claim;
 use crate::words::clock::Clock;
@@ -31,7 +31,7 @@ const LEASE: Duration = Duration::from_secs(20);
 /// away. Another client with this option, whose time of day is set forward by so much.
 fn a_second_client_waits(option: &str, step: Duration) {
     let mut proxied = Proxied::before(Quorum::long_up(3));
-    let through = proxied.url("server_timeout=600ms").replace("-lab", "");
+    let through = proxied.url("server_timeout=30s&request_timeout=1m").replace("-lab", "");
     let one = open(&through).expect("the members can be used");
     let held = Claim { ttl: LEASE, ..claim(&one, "a") };
     let grant = granted(one.attempt_until(&held));
@@ -43,7 +43,8 @@ fn a_second_client_waits(option: &str, step: Duration) {
     let quorum = &mut proxied.quorum;
     quorum.0[2].stop();
     quorum.0[..2].iter_mut().for_each(RedisServer::restart);
-    let url = format!("{}?server_timeout=600ms{option}", quorum.bare_url());
+    let times = "server_timeout=30s&request_timeout=1m";
+    let url = format!("{}?{times}{option}", quorum.bare_url());
     let clock = Clock::real();
     let two = open_at(&url, clock.clone()).expect("two are a majority");
     let next = short(&two, "a");
@@ -78,7 +79,7 @@ fn h1_a_client_whose_time_of_day_is_set_forward_waits_as_long_as_others() {
 fn h1_a_plain_member_is_waited_for_by_a_clock_that_no_time_of_day_moves() {
     let quorum = Quorum::young(3);
     let clock = Clock::real();
-    let url = quorum.bare_url() + "?server_timeout=600ms&layout=plain";
+    let url = quorum.bare_url() + "?server_timeout=30s&request_timeout=1m&layout=plain";
     let process = open_at(&url, clock.clone()).expect("the members can be used");
     clock.jump(Duration::from_secs(600));
     let attempt = process.attempt(&claim(&process, "a"));
@@ -112,7 +113,7 @@ fn h2_a_member_gives_no_number_that_is_far_above_what_it_knows_and_keeps_one_tha
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let [given, kept] = runtime.expect("a runtime").block_on(async {
         let nobody = Arc::new(|_, _| {});
-        let options = Arc::new(options(quorum.0[0].port()));
+        let options = Arc::new(patient(options(quorum.0[0].port())));
         let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
         let driver = member.link.connect().await.expect("it is up");
         tokio::spawn(member.link.clone().keep(Some(driver), |_| {}));
@@ -140,7 +141,7 @@ fn h2_a_member_gives_no_number_that_is_far_above_what_it_knows_and_keeps_one_tha
 #[test]
 fn h3_a_server_that_answers_under_two_names_has_one_voice() {
     let mut quorum = Quorum::of(3);
-    let process = quorum.process();
+    let process = quorum.process_with("max_ttl=24h&server_timeout=2s&request_timeout=1m");
     turn(&process, "a");
     quorum.until_clean("a");
     // As of a member whose clock is nine seconds ahead: the first and the third keep it.
@@ -261,7 +262,7 @@ fn all_members_that_are_flushed_while_they_run_wait_as_those_that_start_do() {
     let quorum = Quorum::of(3);
     let (one, two) = (quorum.process(), quorum.process());
     let held = short(&one, "a");
-    let grant = granted(one.attempt_until(&held));
+    let grant = one.granted_at_last(&held);
     let since = grant.lease.as_ref().and_then(|lease| lease.since);
     let until_over = since.expect("it has a lease").plus(SHORT);
     quorum.0.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
@@ -277,7 +278,8 @@ fn r17_members_that_an_older_release_admitted_wait_and_are_of_this_layout_then()
     for server in &quorum.0 {
         server.command(&["HSET", KEY, "layout", "1", "max_ttl", "2000"]);
     }
-    let long = open(&quorum.bare_url()).expect("the members can be used");
+    let url = quorum.bare_url() + "?server_timeout=30s&request_timeout=1m";
+    let long = open(&url).expect("the members can be used");
     let attempt = long.attempt(&claim(&long, "a"));
     let Attempt::Unknown(error) = attempt else { panic!("they waited for less: {attempt:?}") };
     assert!(error.message().contains("counts in"), "{error}");

@@ -7,7 +7,7 @@ use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 use super::super::waiter::TOLD_BY_FEW;
 use super::faults::ran;
 use super::line::{a_clock, by, key};
-use super::support::{Proxied, Quorum, TTL, claim, open, open_at};
+use super::support::{Proxied, Quorum, TTL, claim, open_at};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, End, Event, Line, Renewal, Standing};
 use crate::words::claim::{Claim, Mode};
@@ -191,8 +191,7 @@ fn hand_off(layout: &str) {
     let proxied = Proxied::before(Quorum::long_up(3));
     let quorum = &proxied.quorum;
     let options = format!("max_ttl=24h&server_timeout=10s&request_timeout=20s&layout={layout}");
-    let direct = quorum.url().replace("max_ttl=24h&server_timeout=600ms", &options);
-    let [one, two] = [&direct, &direct].map(|url| open(url).expect("they can be used"));
+    let [one, two] = [(); 2].map(|()| quorum.process_with(&options));
     let clock = a_clock();
     let three = open_at(&proxied.url(&options), clock.clone()).expect("they can be used");
     let [held, next, waiting] = [&one, &two, &three].map(|process| claim(process, "a"));

@@ -32,7 +32,7 @@ fn long(process: &Process, name: &str) -> Claim {
 #[test]
 fn a_caller_that_looks_late_hears_all_answers_that_came_in_time() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("max_ttl=24h&server_timeout=600ms");
+    let one = proxied.process("max_ttl=24h&server_timeout=600ms&request_timeout=1m");
     let (late, behind) = (long(&one, "a"), long(&one, "b"));
     proxied.proxies.iter().for_each(|proxy| proxy.hold(Way::Down));
     let attempt = sent(&one, &late);
@@ -47,7 +47,7 @@ fn a_caller_that_looks_late_hears_all_answers_that_came_in_time() {
 #[test]
 fn a_question_that_another_one_came_after_says_so() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("max_ttl=24h&server_timeout=1m");
+    let one = proxied.process("max_ttl=24h&server_timeout=1m&request_timeout=1m");
     let asked = long(&one, "a");
     proxied.proxies.iter().for_each(|proxy| proxy.hold(Way::Down));
     let (first, second) = (sent(&one, &asked), sent(&one, &asked));
@@ -64,7 +64,7 @@ fn a_question_that_another_one_came_after_says_so() {
 #[test]
 fn a_member_that_lost_the_record_of_a_hold_is_named_where_too_few_extend_it() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("max_ttl=24h&server_timeout=1m&request_timeout=2s");
+    let one = proxied.process("max_ttl=24h&server_timeout=1m&request_timeout=10s");
     let held = long(&one, "a");
     granted(one.attempt(&held));
     until("all have it", || proxied.quorum.with_record(&held) == 3);
@@ -79,7 +79,7 @@ fn a_member_that_lost_the_record_of_a_hold_is_named_where_too_few_extend_it() {
 #[test]
 fn r11_a_member_that_another_claim_found_late_a_moment_ago_is_waited_for_all_the_same() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("max_ttl=24h&server_timeout=2s&request_timeout=1m");
+    let one = proxied.process("max_ttl=24h&server_timeout=5s&request_timeout=1m");
     proxied.proxies[..2].iter().for_each(|proxy| proxy.hold(Way::Down));
     let tried = one.attempt_try(&long(&one, "a"));
     assert!(!matches!(tried, Attempt::Granted(_)), "two of three are late: {tried:?}");

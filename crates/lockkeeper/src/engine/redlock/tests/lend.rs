@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::super::Redlock;
 use super::super::options::RedlockOptions;
-use super::support::{Quorum, SHORT};
+use super::support::{Quorum, SHORT, SOME_AWAY};
 use crate::engine::redis::tests::support::{PATIENCE, until};
 use crate::engine::{
     self, Answer, Attempt, BoxFuture, Common, End, Engine, EventSink, Line, Query, Spawner,
@@ -23,6 +23,9 @@ use crate::open::url::EngineUrl;
 use crate::words::claim::{Claim, Identity, Mode};
 use crate::words::clock::Clock;
 use crate::words::name::{Kind, Name};
+
+/// No turn is so late that it is over before.
+const LEASE: Duration = Duration::from_secs(8);
 
 /// An engine whose runtime runs only while it is told to.
 struct AtRest {
@@ -35,7 +38,8 @@ struct AtRest {
 
 impl AtRest {
     fn of(quorum: &Quorum) -> Self {
-        Self::at(&quorum.url().replace("600ms", "5s"))
+        // What nobody hears of is forgotten after its lease and two of the last.
+        Self::at(&quorum.url_with("max_ttl=24h&server_timeout=30s&request_timeout=5s"))
     }
 
     fn at(url: &str) -> Self {
@@ -81,7 +85,7 @@ impl AtRest {
     }
 
     fn claim(&self, name: &str) -> Claim {
-        Claim { ttl: SHORT, ..Claim::of_test(name, Mode::Exclusive, self.who.clone()) }
+        Claim { ttl: LEASE, ..Claim::of_test(name, Mode::Exclusive, self.who.clone()) }
     }
 
     /// Asks in this thread, which reads whatever comes until it is answered.
@@ -125,8 +129,7 @@ fn a_caller_takes_a_lock_and_gives_it_back_while_the_keepers_thread_does_nothing
 #[test]
 fn a_look_ends_where_members_are_silent_and_asked_for_no_longer_than_a_request_lasts() {
     let quorum = Quorum::of(3);
-    let url = quorum.url().replace("600ms", "2s&request_timeout=2s");
-    let one = AtRest::at(&url);
+    let one = AtRest::at(&quorum.url_with(SOME_AWAY));
     quorum.0[..2].iter().for_each(RedisServer::stop);
     let query = Query::One(Kind::Lock, Name::new("a").unwrap());
     let told = one.runtime.block_on(later(one.engine.read(&query)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::handoff::{tell, told};
-use super::support::{Quorum, TTL, claim, one_after_the_other, open, open_at};
+use super::support::{Quorum, TTL, claim, one_after_the_other, open_at};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, Change, End, Event, Line};
 use crate::words::claim::Claim;
@@ -249,9 +249,7 @@ fn r11_a_turn_that_a_hold_had_elsewhere_finds_nobody_dead() {
 fn r11_who_comes_anew_overtakes_no_place_that_lives_though_it_is_nobodys_turn() {
     let quorum = Quorum::of(3);
     // One whose answers are late asks once more, and ends a turn that is over.
-    let options = "max_ttl=24h&server_timeout=10m&request_timeout=10m";
-    let url = quorum.url().replace("max_ttl=24h&server_timeout=600ms", options);
-    let process = open(&url).expect("they can be used");
+    let process = quorum.process_with("max_ttl=24h&server_timeout=10m&request_timeout=10m");
     let mut listens = quorum.0.iter().map(|server| server.client()).collect::<Vec<_>>();
     for listener in &mut listens {
         listener.command(&["SUBSCRIBE", "lockkeeper:{redlock:a}:free:0"]);

@@ -31,7 +31,8 @@ fn at(server: &RedisServer) -> String {
 
 /// As [`Quorum::url`], of these, and with more time for whoever answers last.
 fn url(at: &[String]) -> String {
-    format!("redlock-lab://{}?max_ttl=24h&server_timeout=10s", at.join(","))
+    let options = "max_ttl=24h&server_timeout=10s&request_timeout=1m";
+    format!("redlock-lab://{}?{options}", at.join(","))
 }
 
 /// What is warned of about members.
@@ -282,8 +283,7 @@ fn tls_on_some_members_only_keeps_nobody_out_and_each_of_the_others_is_named_wit
         let each = servers.iter().zip(secure);
         let ports = each.map(|((server, tls), secure)| if secure { *tls } else { server.port() });
         let at: Vec<String> = ports.map(|port| format!("localhost:{port}")).collect();
-        let url = format!("redlock-lab://{}?max_ttl=24h&server_timeout=600ms", at.join(","));
-        let process = open(&format!("{url}&connect_timeout=1m{options}"));
+        let process = open(&format!("{}&connect_timeout=1m{options}", url(&at)));
         (at[2].clone(), process.expect("two are a majority"))
     };
     let named = |process: &Process, at: &str| {
@@ -336,11 +336,7 @@ fn passes(attempt: &Attempt) {
 #[test]
 fn r4_a_claim_that_is_asked_for_again_after_a_refusal_is_not_given_back_once_it_holds() {
     let quorum = Quorum::long_up(3);
-    let with = |options: &str| {
-        let options = format!("max_ttl=24h&{options}");
-        let url = quorum.url().replace("max_ttl=24h&server_timeout=600ms", &options);
-        open(&url).expect("they can be used")
-    };
+    let with = |options: &str| quorum.process_with(&format!("max_ttl=24h&{options}"));
     let within = Duration::from_secs(5);
     let one = with("server_timeout=600ms&request_timeout=5s");
     let two = with("server_timeout=600ms");
@@ -372,7 +368,7 @@ fn r4_a_claim_that_is_asked_for_again_after_a_refusal_is_not_given_back_once_it_
 fn a_wait_goes_on_after_a_refusal_that_passes_though_a_member_may_have_taken_it() {
     let proxied = Proxied::before(Quorum::long_up(3));
     let (quorum, proxy) = (&proxied.quorum, &proxied.proxies[0]);
-    let one = proxied.process("max_ttl=24h&server_timeout=600ms&request_timeout=3s");
+    let one = proxied.process("max_ttl=24h&server_timeout=600ms&request_timeout=10s");
     let asked = Claim { ttl: TTL * 10, ..claim(&one, "a") };
     let takes_more = full(quorum, &one);
     proxy.set(Way::Down, Fault { cut_after: Some(0), ..Fault::default() });

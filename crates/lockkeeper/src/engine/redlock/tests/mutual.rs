@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::faults::ran;
-use super::support::{Quorum, TTL, claim, short};
+use super::support::{Quorum, TTL, claim};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, Change, End, Event, Number, Renewal, Standing};
 use crate::words::id::ClaimId;
@@ -106,9 +106,7 @@ fn r5_a_withdrawal_leaves_nothing_granted_or_not() {
 fn r10_waiters_do_not_wake_each_other_while_a_holder_has_a_bare_majority() {
     let quorum = Quorum::of(3);
     let one = quorum.process();
-    let held = short(&one, "a");
-    granted(one.attempt(&held));
-    until("all have it", || quorum.with_record(&held) == 3);
+    quorum.held_shortly(&one, "a");
     // Nobody renews it, so that the third member does not get it again.
     quorum.0[2].command(&["DEL", "lockkeeper:{redlock:a}"]);
     let waiters = [quorum.process(), quorum.process()];

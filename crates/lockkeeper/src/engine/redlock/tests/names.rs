@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use lockkeeper_testkit::redis::server::RedisServer;
 
-use super::support::{Quorum, claim, open};
+use super::support::{PATIENT, Quorum, claim, open};
 use crate::engine::dial::names;
 use crate::engine::redis::tests::support::{granted, until};
 
@@ -18,7 +18,7 @@ fn b9_a_member_whose_name_led_to_another_members_server_counts_again_once_it_is_
     for (server, name) in quorum.0.iter().zip(["b9-a", "b9-b", "b9-c"]) {
         names::lead_to(name, &[at(server)]);
     }
-    let one = open("redlock-lab://b9-a,b9-b,b9-c?server_timeout=600ms").unwrap();
+    let one = open(&format!("redlock-lab://b9-a,b9-b,b9-c?{PATIENT}")).unwrap();
     granted(one.attempt_until(&claim(&one, "a")));
     let warned = |words: &str| {
         let warnings = one.engine.describe().warnings;

@@ -209,13 +209,20 @@ fn of_several_readers_one_that_crashes_ends_by_itself_and_leaves_nothing() {
     let mut processes: Vec<Process> = (0..4).map(|_| quorum.process()).collect();
     let writer = quorum.process();
     let mut readers: Vec<Claim> = processes.iter().map(|process| reader(process, "a")).collect();
-    readers[1].ttl = SHORT;
-    let leases = processes.iter().zip(&readers).map(|(process, reader)| {
-        granted(process.attempt_until(reader)).lease.and_then(|lease| lease.since)
+    for (process, reader) in processes.iter().zip(&readers) {
+        granted(process.attempt_until(reader));
+    }
+    processes[1].release(readers[1].id);
+    let mut dies_until = processes[1].now();
+    // Again where the lease of the one that dies is over before all have it.
+    until("all have them", || {
+        readers[1] = Claim { ttl: SHORT, ..reader(&processes[1], "a") };
+        let lease = processes[1].granted_at_last(&readers[1]).lease.and_then(|lease| lease.since);
+        dies_until = lease.expect("it has a lease").plus(SHORT);
+        let all_have = || readers.iter().all(|reader| quorum.read_by(reader) == 3);
+        until("all have them, or it is over", || all_have() || processes[1].now() > dies_until);
+        all_have()
     });
-    let leases: Vec<_> = leases.collect();
-    until("all have them", || readers.iter().all(|reader| quorum.read_by(reader) == 3));
-    let dies_until = leases[1].expect("it has a lease").plus(SHORT);
     processes.remove(1).die();
     let writes = claim(&writer, "a");
     writer.queue_claim(&writes);
@@ -289,7 +296,7 @@ fn l3_a_reader_is_restored_on_a_member_that_comes_back_empty_and_no_writer_gets_
 #[test]
 fn r4_a_reader_whose_replies_were_lost_is_unknown_and_asked_again_holds_once() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("server_timeout=600ms&request_timeout=1s");
+    let one = proxied.process("server_timeout=30s&request_timeout=1m");
     // Its script is known after this: a reply that says otherwise would be lost.
     let warm = reader(&one, "warm");
     granted(one.attempt_until(&warm));
@@ -356,10 +363,12 @@ fn readers_and_writers_that_each_have_a_minority_come_to_an_end() {
 
 #[test]
 fn l4_a_reader_that_died_hides_no_reader_that_lives() {
-    let quorum = Quorum::of(3);
-    let (one, two) = (quorum.process(), quorum.process());
+    let mut quorum = Quorum::of(3);
+    // The dead one has said nothing for longer than a living one may.
+    let options = "max_ttl=24h&server_timeout=10s&request_timeout=1m";
+    let [one, two] = [(); 2].map(|()| quorum.process_with(options));
     granted(one.attempt_until(&claim(&one, "warm")));
-    quorum.0[2].stop();
+    quorum.0[2].kill();
     let [first, second, _] = &quorum.0[..] else { panic!("there are three") };
     let (record, readers) = ("lockkeeper:{redlock:a}", "lockkeeper:{redlock:a}:readers");
     let now = first.command(&["TIME"]);
@@ -383,7 +392,6 @@ fn l4_a_reader_that_died_hides_no_reader_that_lives() {
     let writes = claim(&two, "a");
     two.queue_claim(&writes);
     granted(one.attempt_until(&reads));
-    quorum.0[2].go_on();
 }
 
 #[test]
@@ -392,8 +400,8 @@ fn a_reader_that_nobody_renews_ends_for_the_writer_at_its_own_time() {
     let (one, two) = (quorum.process(), quorum.process());
     let dies = Claim { ttl: SHORT, ..reader(&one, "a") };
     let stays = reader(&two, "a");
-    granted(one.attempt_until(&dies));
     granted(two.attempt_until(&stays));
+    one.granted_at_last(&dies);
     // The hash lives on for the one that is renewed.
     until("only the other keeps the writer out", || {
         assert!(matches!(two.renew(stays.id), Renewal::Extended { .. }));

@@ -11,11 +11,11 @@ use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use crate::engine::redis::client::resp::parse;
 use crate::engine::redis::client::script::Call;
-use crate::engine::redis::tests::support::{Process, granted, until};
+use crate::engine::redis::tests::support::{Process, until};
 use crate::engine::{Common, End, Renewal};
 use crate::open::url::EngineUrl;
 use crate::words::claim::Claim;
-use crate::words::clock::Clock;
+use crate::words::clock::{Clock, Ticks};
 use crate::words::error::Result;
 
 /// The lease of every test, unless it says another: the longest that each URL allows.
@@ -23,6 +23,15 @@ pub(super) const TTL: Duration = Duration::from_secs(60);
 
 /// One whose end is waited for: members that lost their data wait no longer here.
 pub(super) const SHORT: Duration = Duration::from_secs(2);
+
+/// Where no member is away: no answer is late, also on a machine with much to do.
+pub(super) const PATIENT: &str = "max_ttl=24h&server_timeout=30s&request_timeout=1m";
+
+/// Where one is away: whoever waits for its answer does so for no longer than this.
+pub(super) const SOME_AWAY: &str = "max_ttl=24h&server_timeout=5s&request_timeout=5s";
+
+/// Where too few are to answer: whoever asks is told so soon, or asks again.
+const IMPATIENT: &str = "max_ttl=24h&server_timeout=600ms";
 
 /// What a member keeps about itself.
 pub(super) const KEY: &str = "lockkeeper:redlock";
@@ -49,7 +58,7 @@ impl Quorum {
         quorum.0.iter().for_each(until_it_counts);
         let ports: Vec<String> = ports.iter().map(|port| format!("localhost:{port}")).collect();
         let (at, ca) = (ports.join(","), dir.join("ca.pem"));
-        let options = format!("max_ttl=24h&server_timeout=600ms&tls=true&tls_ca={}", ca.display());
+        let options = format!("{PATIENT}&tls=true&tls_ca={}", ca.display());
         (quorum, format!("redlock-lab://{at}?{options}"))
     }
 
@@ -93,9 +102,14 @@ impl Quorum {
 
     /// Patient enough for a machine with much to do. Members wait for two seconds there.
     pub(super) fn url(&self) -> String {
+        self.url_with(PATIENT)
+    }
+
+    /// The same with options of its own.
+    pub(super) fn url_with(&self, options: &str) -> String {
         let ports: Vec<String> =
             self.0.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-        format!("redlock-lab://{}?max_ttl=24h&server_timeout=600ms", ports.join(","))
+        format!("redlock-lab://{}?{options}", ports.join(","))
     }
 
     /// Waits until the present run of a member is admitted.
@@ -125,7 +139,36 @@ impl Quorum {
     }
 
     pub(super) fn process(&self) -> Process {
-        open(&self.url()).expect("the members can be used")
+        self.process_with(PATIENT)
+    }
+
+    /// One that waits for no answer for long.
+    pub(super) fn impatient(&self) -> Process {
+        self.process_with(IMPATIENT)
+    }
+
+    pub(super) fn process_with(&self, options: &str) -> Process {
+        open(&self.url_with(options)).expect("the members can be used")
+    }
+
+    /// A process holds a name for [`SHORT`], and all members have it; until when. Again where that
+    /// was over before all had it.
+    pub(super) fn held_shortly(&self, process: &Process, name: &str) -> (Claim, Ticks) {
+        let mut held = None;
+        until("all have it before it is over", || {
+            let claim = short(process, name);
+            let lease = process.granted_at_last(&claim).lease.and_then(|lease| lease.since);
+            let over = lease.expect("it has one").plus(SHORT);
+            let has_all = || self.with_record(&claim) == self.0.len();
+            until("all have it, or it is over", || has_all() || process.now() > over);
+            let in_time = process.now() < over && has_all();
+            if !in_time {
+                process.release(claim.id);
+            }
+            held = in_time.then_some((claim, over));
+            in_time
+        });
+        held.expect("it is held")
     }
 
     /// What each member has under a name.
@@ -151,11 +194,12 @@ impl Quorum {
         };
         until("they know the scripts", || {
             let warm = claim(process, "warm");
-            granted(process.attempt_until(&warm));
-            assert!(matches!(process.renew(warm.id), Renewal::Extended { .. }));
-            assert!(matches!(process.release(warm.id), End::Freed));
+            process.granted_at_last(&warm);
+            // Its process may be one that waits for no answer for long.
+            let renewed = matches!(process.renew(warm.id), Renewal::Extended { .. });
+            let freed = matches!(process.release(warm.id), End::Freed);
             let known: Vec<_> = self.0.iter().map(known).collect();
-            known.iter().all(|count| *count > Some(0) && *count == known[0])
+            renewed && freed && known.iter().all(|count| *count > Some(0) && *count == known[0])
         });
     }
 

@@ -9,9 +9,9 @@ use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 use super::super::recipe::Said;
 use super::super::wire::Member;
 use super::faults::ran;
-use super::support::{KEY, Quorum, SHORT, claim, open};
+use super::support::{KEY, Quorum, SHORT, SOME_AWAY, claim, open};
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::tests::support::{Process, granted, options, until};
+use crate::engine::redis::tests::support::{Process, granted, options, patient, until};
 use crate::engine::{Attempt, End, Number, Renewal};
 use crate::words::clock::Clock;
 use crate::words::id::ClaimId;
@@ -37,7 +37,7 @@ impl Quorum {
     /// decide above which number a member begins.
     fn hears_all_unlike(&self, one: Process) -> Process {
         drop(one);
-        let process = open(&self.url().replace("600ms", "10m")).expect("they can be used");
+        let process = self.process_with("max_ttl=24h&server_timeout=10m&request_timeout=1m");
         until("all are connected", || {
             process.engine.describe().warnings.iter().all(|warning| warning.id != "member-down")
         });
@@ -220,7 +220,7 @@ fn r7_b4_a_number_at_the_end_of_all_spreads_to_no_other_member_nor_from_name_to_
     let run = quorum.0[1].command(&["HGET", KEY, "run"]).concat();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let admitted = runtime.expect("a runtime").block_on(async {
-        let options = Arc::new(options(quorum.0[1].port()));
+        let options = Arc::new(patient(options(quorum.0[1].port())));
         let nobody = Arc::new(|_, _| {});
         let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
         let driver = member.link.connect().await.expect("it is up");
@@ -238,7 +238,7 @@ fn r7_b4_a_number_at_the_end_of_all_spreads_to_no_other_member_nor_from_name_to_
 #[test]
 fn r7_a_renewal_spreads_the_number_to_those_who_did_not_hear_it() {
     let quorum = Quorum::of(3);
-    let one = quorum.process();
+    let one = quorum.process_with(SOME_AWAY);
     quorum.set_last(0, "a", FAR);
     quorum.0[2].stop();
     let held = claim(&one, "a");
@@ -254,7 +254,7 @@ fn r7_a_renewal_spreads_the_number_to_those_who_did_not_hear_it() {
 #[test]
 fn r7_a_member_that_comes_back_empty_begins_above_all_that_the_others_know() {
     let mut quorum = Quorum::of(3);
-    let one = quorum.process();
+    let one = quorum.process_with(SOME_AWAY);
     // Told while the third is away: only the first two know it.
     quorum.set_last(0, "a", FAR);
     quorum.0[2].stop();
@@ -266,7 +266,7 @@ fn r7_a_member_that_comes_back_empty_begins_above_all_that_the_others_know() {
     quorum.0[0].restart();
     assert_eq!(quorum.last("a")[0], "(nil)");
     until("it is admitted", || quorum.begins_above(0, before));
-    let two = quorum.process();
+    let two = quorum.process_with(SOME_AWAY);
     quorum.0[1].stop();
     let after = turn(&two, "a");
     assert!(after > before, "{after} follows {before}");
@@ -292,7 +292,7 @@ fn r7_a_member_that_comes_back_with_older_data_begins_above_all_that_the_others_
     let older: u64 = quorum.last("a")[0].parse().expect("it has its older data");
     assert!(older < FAR, "{older}");
     until("it is admitted", || quorum.begins_above(0, before));
-    let two = quorum.process();
+    let two = quorum.process_with(SOME_AWAY);
     quorum.0[1].stop();
     let after = turn(&two, "a");
     assert!(after > before, "{after} follows {before}");
@@ -302,7 +302,7 @@ fn r7_a_member_that_comes_back_with_older_data_begins_above_all_that_the_others_
 #[test]
 fn r7_a_member_that_lost_its_data_while_it_runs_is_admitted_above_what_the_others_know() {
     let quorum = Quorum::of(3);
-    let one = quorum.process();
+    let one = quorum.process_with(SOME_AWAY);
     quorum.set_last(0, "a", FAR);
     quorum.0[2].stop();
     let before = turn(&one, "a");
@@ -316,7 +316,7 @@ fn r7_a_member_that_lost_its_data_while_it_runs_is_admitted_above_what_the_other
         assert!(matches!(admits.renew(held.id), Renewal::Extended { .. }));
         quorum.begins_above(0, before)
     });
-    let two = quorum.process();
+    let two = quorum.process_with(SOME_AWAY);
     quorum.0[1].stop();
     let after = turn(&two, "a");
     assert!(after > before, "{after} follows {before}");
@@ -338,7 +338,7 @@ fn r7_a_yes_that_was_asked_of_another_run_does_not_count() {
     turn(&quorum.process(), "a");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let counts = runtime.expect("a runtime").block_on(async {
-        let options = Arc::new(options(quorum.0[0].port()));
+        let options = Arc::new(patient(options(quorum.0[0].port())));
         let nobody = Arc::new(|_, _| {});
         let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
         let driver = member.link.connect().await.expect("it is up");
@@ -363,7 +363,7 @@ fn r7_a_number_that_can_be_none_is_believed_of_no_member_wherever_it_stands() {
     let quorum = Quorum::of(3);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let heard = runtime.expect("a runtime").block_on(async {
-        let options = Arc::new(options(quorum.0[0].port()));
+        let options = Arc::new(patient(options(quorum.0[0].port())));
         let nobody = Arc::new(|_, _| {});
         let member = Member::new(options, Clock::real(), "test".into(), nobody, false);
         let driver = member.link.connect().await.expect("it is up");
