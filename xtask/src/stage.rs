@@ -361,14 +361,15 @@ mod tests {
     }
 
     /// The outcomes of a stage that does not end and of one after it, where the whole may take this
-    /// long.
+    /// long from the beginning of the first.
     fn two_stages(total: Duration, first: fn(&Workshop) -> Outcome) -> Vec<Outcome> {
         let workshop = Workshop::new(|| None).unwrap();
         let stage = |name, run| Stage { name, minutes: 10.0, what: "x", vital: false, run };
         let second: fn(&Workshop) -> Outcome = |_| Ok(());
         let (first, second) = (stage("first", first), stage("second", second));
-        let end = Instant::now() + total;
-        rows(&workshop, &[&first, &second], |_| end).into_iter().map(|row| row.outcome).collect()
+        let end = std::cell::OnceCell::new();
+        let hangs = |begun: Instant| *end.get_or_init(|| begun + total);
+        rows(&workshop, &[&first, &second], hangs).into_iter().map(|row| row.outcome).collect()
     }
 
     #[test]

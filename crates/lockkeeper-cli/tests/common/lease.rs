@@ -61,6 +61,19 @@ impl Engine {
         }
     }
 
+    /// Waits until the lease of a lock that somebody holds is renewed.
+    pub fn until_renewed(&self, name: &str) {
+        let Self::Redis(server) = self else { panic!("sessions are renewed, and no locks") };
+        let mut least = i64::MAX;
+        until_true("it is renewed", || {
+            let left = server.command(&["PTTL", &format!("lockkeeper:{{lock:{name}}}")]).concat();
+            let left = left.parse::<i64>().expect("milliseconds");
+            assert!(left >= 0, "nobody holds {name}");
+            least = least.min(left);
+            left > least
+        });
+    }
+
     /// Runs lockkeeper on it to its end.
     pub fn run(&self, place: &Place, args: &[&str]) -> Ran {
         finish(place.lk(args).env("LOCKKEEPER_URL", self.url()))

@@ -174,7 +174,7 @@ pub fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
 /// A lock that somebody holds is shown and refused to others, until it is taken away from its
 /// holder, who hears of it.
 pub fn held_then_taken_away(place: &Place, url: &str) {
-    let mut holder = place.lk(["acquire", "nightly", "--for", "60s"]);
+    let mut holder = place.lk(["acquire", "nightly", "--for", "60s", "--ttl", "30s"]);
     let mut holder = Reaped::spawn(holder.env("LOCKKEEPER_URL", url));
     let status = || json(&run(place, url, &["status", "nightly", "--json"]).out);
     until_true("it is held", || status()["holders"][0]["pid"] == holder.pid());

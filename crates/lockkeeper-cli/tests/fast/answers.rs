@@ -19,7 +19,8 @@ fn w6_a_short_longest_lease_of_a_quorum_refuses_no_lease_that_is_shorter() {
     let members = servers.each_ref().map(|server| format!("127.0.0.1:{}", server.port()));
     let place = Place::new();
     let runs = |wait: &str, options: &str, ttl: &str| {
-        let url = format!("redlock://{}?server_timeout=500ms{options}", members.join(","));
+        let patient = "server_timeout=10s&request_timeout=20s";
+        let url = format!("redlock://{}?{patient}{options}", members.join(","));
         run(&place, &url, &["run", "-w", wait, "x", "--ttl", ttl, "--", "true"])
     };
     // Members that have just started are met first, and then a minute goes by.

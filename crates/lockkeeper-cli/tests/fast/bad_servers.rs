@@ -330,9 +330,13 @@ fn a_lock_that_somebody_left_without_a_time_to_live_is_named_and_taken_by_force_
         shown.out.contains("worker-3") && shown.out.contains("without a time to live"),
         "{shown:?}"
     );
-    let waited =
-        finish(&mut place.lk(["run", "nightly", "-w", "300ms", "--url", &url, "--", "true"]));
-    assert!(waited.code == 75 && waited.err.contains("worker-3"), "{waited:?}");
+    // A busy machine may need more than one try until the engine was reached at all.
+    common::until_true("who waits is told who has it", || {
+        let line = ["run", "nightly", "-w", "300ms", "--url", &url, "--", "true"];
+        let waited = finish(&mut place.lk(line));
+        assert!(matches!(waited.code, 75 | 69), "{waited:?}");
+        waited.code == 75 && waited.err.contains("worker-3")
+    });
     assert_eq!(server.command(&["GET", "nightly"]), ["worker-3"]);
     assert_eq!(run(&["release", "--force", "nightly"]).code, 0);
     assert_eq!(

@@ -14,7 +14,7 @@ fn cluster_runs_shows_and_is_examined_from_the_command_line() {
 
     let names: Vec<String> = (0..3).map(|shard| nodes.name_in(shard, "nightly")).collect();
     let held = names.iter().map(|name| {
-        let mut holder = place.lk(["acquire", name, "--for", "60s"]);
+        let mut holder = place.lk(["acquire", name, "--for", "60s", "--ttl", "30s"]);
         Reaped::spawn(holder.env("LOCKKEEPER_URL", &url))
     });
     let mut held: Vec<Reaped> = held.collect();

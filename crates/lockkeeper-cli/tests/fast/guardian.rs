@@ -83,40 +83,52 @@ fn a_lease_that_is_not_renewed_ends_its_command_in_time() {
 #[test]
 fn a_lock_taken_away_stops_kills_or_only_warns() {
     let (engine, place) = (Engine::redis(), Place::new());
-    let taken = |name: &str, options: &[&str], script: &str| {
+    // How it ended, and what was reported. `then` is done once it was taken away.
+    let taken = |name: &str, options: &[&str], script: &str, then: &dyn Fn()| {
         _ = std::fs::remove_file(place.path("runs"));
         let args = [
-            &["run", name, "--ttl", "1500ms", "--report", "report"],
+            &["run", name, "--ttl", "9s", "--report", "report"],
             options,
             &["--", "sh", "-c", script],
         ]
         .concat();
-        let front = engine.start(&place, &args);
+        let mut front = place.lk(args);
+        front.env("LOCKKEEPER_URL", engine.url());
+        front.stderr(std::fs::File::create(place.path("told")).unwrap());
+        let mut front = Reaped::spawn(&mut front);
         place.read("runs");
         assert_eq!(engine.run(&place, &["release", "--force", name]).code, 0);
-        let ran = front.output();
-        (ran, json(place.read("report").trim_end()))
+        then();
+        (front.wait(), json(place.read("report").trim_end()))
     };
-    let (ran, report) = taken("a", &[], "echo > runs; exec sleep 1000");
+    let (code, report) = taken("a", &[], "echo > runs; exec sleep 1000", &|| ());
     assert_eq!(
-        (ran.code, report["why"].as_str(), report["release"].as_str()),
+        (code, report["why"].as_str(), report["release"].as_str()),
         (79, Some("taken-away"), Some("already-lost")),
-        "{ran:?}"
+        "{report}"
     );
     assert_eq!(report["command_signal"].as_str(), Some("SIGTERM"), "{report}");
-    let (ran, report) = taken(
+    let (code, report) = taken(
         "b",
         &["--on-lost", "kill", "--lost-exit-code", "9"],
         "trap '' TERM; echo > runs; sleep 1000",
+        &|| (),
     );
-    assert_eq!((ran.code, report["command_signal"].as_str()), (9, Some("SIGKILL")), "{ran:?}");
-    let (ran, report) = taken("c", &["--on-lost", "warn"], "echo > runs; sleep 2; exit 5");
+    assert_eq!((code, report["command_signal"].as_str()), (9, Some("SIGKILL")), "{report}");
+    let (code, report) = taken(
+        "c",
+        &["--on-lost", "warn"],
+        "echo > runs; while [ ! -e over ]; do sleep 0.01; done; exit 5",
+        &|| {
+            until_true("it warns", || place.read("told").contains("goes on without it"));
+            std::fs::write(place.path("over"), "").unwrap();
+        },
+    );
     assert_eq!(
-        (ran.code, report["outcome"].as_str(), report["release"].as_str()),
+        (code, report["outcome"].as_str(), report["release"].as_str()),
         (5, Some("ran"), Some("already-lost")),
-        "{ran:?}"
+        "{report}"
     );
-    assert!(ran.err.contains("goes on without it"), "{ran:?}");
 }
 
 #[test]
@@ -221,15 +233,15 @@ fn the_keyboards_stop_does_not_end_the_lock() {
     // another program; this one starts nothing.
     nix::unistd::mkfifo(&place.path("over"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     terminal.type_in(
-        "\"$LK\" run a --ttl 3s -- sh -c 'echo $$ > runs; read line < over'; echo code $?\n",
+        "\"$LK\" run a --ttl 9s -- sh -c 'echo $$ > runs; read line < over'; echo code $?\n",
     );
     let command = number(&place.read("runs"));
     until_true("the command is in front", || terminal.front() == command);
     terminal.type_in("\x1a");
     terminal.expect("Stopped");
-    let began = Instant::now();
-    // Longer than the lease.
-    while began.elapsed() < Duration::from_millis(4_000) {
+    // Four renewals are longer than the lease.
+    for _ in 0..4 {
+        engine.until_renewed("a");
         assert_eq!(engine.run(&place, &["run", "a", "-n", "-q", "--", "true"]).code, 75);
     }
     terminal.type_in("fg\n");

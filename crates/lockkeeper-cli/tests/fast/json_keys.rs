@@ -91,9 +91,7 @@ fn the_page_lists_what_the_program_prints() {
     let mut compare = Compare { page: page(), seen: std::collections::BTreeSet::new() };
 
     let holder = place.hold_with("a", &["--label", "nightly"]);
-    let mut waiting =
-        place.lk(["run", "a", "--json", "-w", "1", "--report", "report", "--", "true"]);
-    let waiting = Reaped::spawn(waiting.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let waiting = Reaped::spawn(&mut place.lk(["run", "a", "-q", "--", "true"]));
     let entry = common::until("somebody waits", || {
         let entry = place.run(["status", "a", "--json"]).out;
         (!json(&entry)["waiters"].as_array().unwrap().is_empty()).then_some(entry)
@@ -103,8 +101,9 @@ fn the_page_lists_what_the_program_prints() {
     compare.list("waiter", &entry["waiters"]);
     compare.object("entry", place.run(["ls", "--json"]).out.trim_end());
 
-    let ran = waiting.output();
-    assert_eq!(ran.code, 75);
+    drop(waiting);
+    let ran = place.run(["run", "a", "--json", "-w", "1", "--report", "report", "--", "true"]);
+    assert_eq!(ran.code, 75, "{ran:?}");
     let lines: Vec<_> = ran.err.lines().collect();
     let waited = compare.object("waiting", lines[0]);
     compare.value("holder", &waited["holder"]);

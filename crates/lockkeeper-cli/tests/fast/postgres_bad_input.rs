@@ -271,7 +271,7 @@ fn p12_a_name_on_which_somebodys_transaction_stands_is_never_called_held() {
     let server = PostgresServer::start();
     let place = Place::new();
     for (layout, table) in [(LAYOUTS[0], "lockkeeper_locks"), (LAYOUTS[2], "shedlock")] {
-        for request_timeout in ["500ms", "2s"] {
+        for request_timeout in ["4s", "8s"] {
             let more = format!("{layout}&request_timeout={request_timeout}");
             let url = url(&server, USER, "postgres", &more);
             assert_eq!(run(&place, &url, &["run", "named", "--", "true"]).code, 0);

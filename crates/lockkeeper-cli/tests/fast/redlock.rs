@@ -16,7 +16,8 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     let start = |_| RedisServer::start_in(&[], &environment);
     let mut servers: Vec<RedisServer> = (0..3).map(start).collect();
     let at: Vec<String> = servers.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
-    let url = format!("redlock://{}?ttl=2s&server_timeout=500ms", at.join(","));
+    let patient = "server_timeout=10s&request_timeout=20s";
+    let url = format!("redlock://{}?ttl=2s&{patient}", at.join(","));
     let place = Place::new();
 
     // A member that has just started does not count: that is said, and until when.
@@ -25,11 +26,13 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
     let waits = "1m after a client first met it";
     assert!(young.err.contains("counts in") && young.err.contains(waits), "{young:?}");
     // And whoever waits for less is told the reason, not that nobody answers (W1), and names no
-    // holder where nobody holds it (R5).
-    let waited = run(&place, &url, &["run", "nightly", "-v", "-w", "2s", "--", "true"]);
-    assert_eq!(waited.code, 69, "{waited:?}");
-    assert!(waited.err.contains("counts in") && waited.err.contains(&at[0]), "{waited:?}");
-    assert!(!waited.err.contains("held by"), "{waited:?}");
+    // holder where nobody holds it (R5). A busy machine may need more than one try until they were
+    // reached at all.
+    until_true("the reason is said", || {
+        let waited = run(&place, &url, &["run", "nightly", "-v", "-w", "2s", "--", "true"]);
+        assert!(waited.code == 69 && !waited.err.contains("held by"), "{waited:?}");
+        waited.err.contains("counts in") && waited.err.contains(&at[0])
+    });
     // Without -w it waits for them, and says so.
     let said = place.path("said");
     let mut patient = place.lk(["run", "patient", "-v", "--", "true"]);
@@ -68,7 +71,7 @@ fn redlock_runs_shows_and_is_examined_from_the_command_line() {
         let ran = run(&place, &url, &["run", "--require", require, "a", "--", "true"]);
         assert_eq!(ran.code, code, "{require}: {ran:?}");
     }
-    let mut reads = place.lk(["acquire", "-s", "both", "--for", "60s"]);
+    let mut reads = place.lk(["acquire", "-s", "both", "--for", "60s", "--ttl", "30s"]);
     let mut reads = Reaped::spawn(reads.env("LOCKKEEPER_URL", &url));
     let both = || json(&run(&place, &url, &["status", "both", "--json"]).out);
     until_true("it is shared", || both()["holders"][0]["mode"] == "shared");

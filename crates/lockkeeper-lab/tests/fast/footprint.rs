@@ -98,6 +98,10 @@ fn a_process_of_a_quorum_that_holds_nothing_says_nothing() {
         let locks = Locks::open(&url).await.expect("they are there");
         let guard = locks.mutex("a").lock().timeout(PATIENCE).await.expect("they count in time");
         assert!(guard.release().await.is_clean());
+        // The last of them may hear of it later than its caller.
+        let free =
+            |member: &RedisServer| member.command(&["EXISTS", "lockkeeper:{redlock:a}"]) == ["0"];
+        until("it is free on all of them", || members.iter().all(free)).await;
         for member in &members {
             member.command(&["CONFIG", "RESETSTAT"]);
         }
@@ -175,17 +179,16 @@ fn a_holder_with_sentinels_sends_its_master_renewals_and_nothing_else() {
         let begun = Instant::now();
         tokio::time::sleep(Duration::from_secs(6)).await;
         master.command(&["ECHO", "that is all"]);
-        let most = begun.elapsed().as_secs() as usize / 3 + 2;
-        let mut said = Vec::new();
-        loop {
+        let (mut said, mut is_all) = (Vec::new(), false);
+        // One that is late is waited for.
+        while !is_all || said.len() < 2 {
             let line = monitor.read().concat();
-            if line.contains("that is all") {
-                break;
-            }
+            is_all |= line.contains("that is all");
             said.extend(ours.iter().any(|at| line.contains(at)).then_some(line));
         }
+        let most = begun.elapsed().as_secs() as usize / 3 + 2;
         let renewals = said.iter().filter(|line| line.contains("\"EVALSHA\"")).count();
-        assert!(renewals == said.len() && (1..=most).contains(&renewals), "{said:?}");
+        assert!(renewals == said.len() && renewals <= most, "{said:?}");
         assert!(guard.release().await.is_clean());
     });
 }

@@ -12,14 +12,13 @@ use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use crate::common::{HELPER, PATIENCE, run, until_waiting};
 
-const TTL: Duration = Duration::from_secs(2);
-
+/// With the short lease of whoever is to lose it.
 fn url(server: &RedisServer) -> String {
     format!("{}?ttl=2s", server.url())
 }
 
 async fn open(server: &RedisServer) -> Locks {
-    Locks::open(&url(server)).await.expect("the server can be used")
+    Locks::open(&server.url()).await.expect("the server can be used")
 }
 
 async fn helper(server: &RedisServer) -> Helper {
@@ -221,11 +220,12 @@ fn g13_a_machine_that_was_suspended_beyond_the_lease_knows_it_at_once() {
     let server = RedisServer::start();
     let shim = ClockShim::new().expect("cc is there");
     run(async {
-        let there = helper_with(&server, &shim).await;
+        // With a lease of half a minute.
+        let there = Helper::start_in(Path::new(HELPER), &server.url(), shim.environment()).await;
         let turn = there.lock(Mode::Exclusive, "a", PATIENCE).await.expect("it is free");
         assert_eq!(there.check(turn).await.as_deref(), Ok("ok"));
         // What the clocks look like when the machine wakes up.
-        shim.step(Clocks::Steady, TTL * 5).expect("the control file is ours");
+        shim.step(Clocks::Steady, Duration::from_secs(150)).expect("the control file is ours");
         assert!(
             there.check(turn).await.expect("it answers").starts_with("lost"),
             "the first thing that a guard does is to read the clocks"

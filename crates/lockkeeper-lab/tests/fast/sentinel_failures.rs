@@ -212,7 +212,7 @@ fn s2_an_old_master_that_hangs_is_left_and_nobody_is_granted_anything_there_afte
 #[test]
 fn s5_sentinels_in_tilt_move_no_master_and_a_waiter_is_granted_once_they_are_out_of_it() {
     // Ten times this is longer than they are in TILT: else no replica would be good enough.
-    let setup = Setup { down_after: Duration::from_secs(2), ..Setup::default() };
+    let setup = Setup { down_after: Duration::from_secs(3), ..Setup::default() };
     let mut deployment = Deployment::start_with(setup);
     run(async {
         let tilt_for = |deployment: &Deployment, ms: &str| {
@@ -223,7 +223,7 @@ fn s5_sentinels_in_tilt_move_no_master_and_a_waiter_is_granted_once_they_are_out
         };
         // Until they are told otherwise.
         tilt_for(&deployment, "3600000");
-        let url = format!("{}?ttl=2s", deployment.url());
+        let url = format!("{}?ttl=9s", deployment.url());
         let holder = open(&url).await;
         let guard = holder.mutex("a").lock().await.expect("it is free");
         let (_looks, waiting) = line(&url, 1).await;
@@ -245,7 +245,7 @@ fn s5_sentinels_in_tilt_move_no_master_and_a_waiter_is_granted_once_they_are_out
         assert!(late.mutex("b").lock().await.expect("it is free").release().await.is_clean());
         deployment.servers[0].kill();
         // Twice as long as a master may be silent.
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(6)).await;
         assert_eq!(deployment.master(), 0);
         assert!(in_tilt(&deployment));
         assert_eq!(guard.lost().await, Lost::Expired);

@@ -1,12 +1,13 @@
 //! Servers that cannot be reached, or do not answer.
 
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use crate::common::lease::Engine;
-use crate::common::{Place, Reaped, finish, json, until_true};
+use crate::common::{Place, Reaped, finish, json, until, until_true};
 
 #[test]
 fn an_engine_that_cannot_be_reached_is_tried_once_or_as_long_as_is_waited_for() {
@@ -77,14 +78,17 @@ fn an_engine_that_cannot_be_reached_is_tried_once_or_as_long_as_is_waited_for() 
 fn a_server_that_does_not_answer_is_no_holder() {
     let (engine, place) = (Engine::redis(), Place::new());
     engine.stop();
-    // All of this while it stands still.
     let ran = engine.run(&place, &["run", "a", "-w", "700ms", "--", "true"]);
     assert_eq!(ran.code, 69, "{ran:?}");
-    let mut waiting = engine.start(&place, &["run", "a", "--", "true"]);
-    std::thread::sleep(Duration::from_millis(300));
+    engine.go_on();
+    // This one hears the call, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let mut waiting = Reaped::spawn(&mut place.lk(["run", "a", "--url", &url, "--", "true"]));
+    let _call = until("it calls", || silent.accept().ok());
     waiting.signal(Signal::SIGINT);
     assert_eq!(waiting.wait(), 130, "a signal ends the wait for an engine too");
-    engine.go_on();
 }
 
 #[test]

@@ -16,12 +16,9 @@ fn not_obtained_says_who_has_it() {
             &["run", "a", "--label", "import", "--", "sh", "-c", "echo > runs; exec sleep 1000"],
         );
         place.read("runs");
-        for (options, code) in [
-            (&["-n"][..], 75),
-            (&["-w", "1500ms"], 75),
-            (&["-n", "-E", "3"], 3),
-            (&["-w", "0"], 75),
-        ] {
+        for (options, code) in
+            [(&["-n"][..], 75), (&["-w", "8s"], 75), (&["-n", "-E", "3"], 3), (&["-w", "0"], 75)]
+        {
             let ran = engine.run(
                 &place,
                 &[&["run", "a", "--report", "report"], options, &["--", "true"]].concat(),
@@ -116,14 +113,21 @@ fn a_command_that_waited_for_its_turn_runs_for_longer_than_its_lease() {
     let mut first =
         engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
     place.read("runs");
-    let script = "trap 'echo > stopped' TERM; for i in 1 2 3 4 5 6 7 8; do sleep 0.5; done";
+    let script = "trap 'echo > stopped' TERM; echo > second; \
+                  while [ ! -e over ]; do sleep 0.01; done";
     let second = engine.start(
         &place,
-        &["run", "a", "--ttl", "3s", "--kill-after", "1s", "--", "sh", "-c", script],
+        &["run", "a", "--ttl", "9s", "--kill-after", "1s", "--", "sh", "-c", script],
     );
     until_true("it stands in line", || waits(&engine, &place));
     first.signal(Signal::SIGTERM);
     assert_eq!(first.wait(), 143);
+    place.read("second");
+    // Four renewals are longer than the lease.
+    for _ in 0..4 {
+        engine.until_renewed("a");
+    }
+    std::fs::write(place.path("over"), "").unwrap();
     let ran = second.output();
     assert_eq!((ran.code, place.path("stopped").exists()), (0, false), "{ran:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Ability, ErrorKind, Kind};
+use lockkeeper::{Ability, ErrorKind, Kind, Lost, Released};
 
 use crate::conformance::trial::{HANGS, Trial};
 
@@ -52,12 +52,13 @@ pub(super) async fn r13_times_beyond_their_limits_are_refused(t: Arc<Trial>) {
             "{ttl:?}"
         );
     }
-    for ttl in [Duration::from_millis(200), Duration::from_secs(24 * 3600)] {
-        assert!(
-            mutex.lock().ttl(ttl).await.expect("within the limits").release().await.is_clean(),
-            "{ttl:?}"
-        );
-    }
+    let least = mutex.lock().ttl(Duration::from_millis(200)).await.expect("within the limits");
+    // So short a lease may be over by then.
+    let released = least.release().await;
+    let is_right = matches!(released, Released::Clean | Released::AlreadyLost(Lost::Expired));
+    assert!(is_right, "{released:?}");
+    let most = mutex.lock().ttl(Duration::from_secs(24 * 3600)).await.expect("within the limits");
+    assert!(most.release().await.is_clean());
     let timed_out = t.lock(&locks, &name).await.expect("it is free");
     assert_eq!(
         mutex.lock().timeout(Duration::ZERO).await.map(drop).map_err(|e| e.kind()),

@@ -2,7 +2,7 @@
 
 mod at_exit;
 mod costs;
-mod faults;
+pub(super) mod faults;
 mod forget;
 mod hindered;
 mod kept;
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
+use self::faults::OnRows;
 use crate::engine::redis::tests::support::{PATIENCE, Process, engine_of, granted, number, until};
 use crate::engine::{Attempt, Change, End, Engine, Event, Query, Registration, Renewal};
 use crate::words::claim::{Claim, Mode};
@@ -150,7 +151,7 @@ fn a_lock_taken_away_is_told_to_its_holder() {
 pub(super) fn proxied(server: &PostgresServer, options: &str) -> (Proxy, Process) {
     let proxy = Proxy::to(server.port());
     let at = format!("postgres://{USER}@127.0.0.1:{}/postgres", proxy.port());
-    let process = open(&format!("{at}?request_timeout=1s{options}")).expect("it can be used");
+    let process = open(&format!("{at}?request_timeout=20s{options}")).expect("it can be used");
     let warm = claim(&process, "a");
     granted(process.attempt(&warm));
     assert!(matches!(process.release(warm.id), End::Freed));
@@ -237,18 +238,16 @@ fn p1_a_connection_that_the_server_ends_is_made_again_and_holds_go_on() {
 #[test]
 fn somebody_elses_transaction_on_the_row_is_no_answer_and_costs_no_hold() {
     let server = PostgresServer::start();
-    let one = open(&format!("{}?request_timeout=400ms", server.url())).unwrap();
+    let one = open(&format!("{}?request_timeout=16s", server.url())).unwrap();
     let held = claim(&one, "a");
     granted(one.attempt(&held));
-    let begin = "BEGIN; SELECT FROM lockkeeper_locks FOR UPDATE; SELECT pg_sleep(1.5); COMMIT";
+    let begin = "BEGIN; SELECT FROM lockkeeper_locks FOR UPDATE; SELECT pg_sleep(600)";
     std::thread::scope(|scope| {
-        let blocker = scope.spawn(|| server.sql(begin));
-        until("it stands there", || {
-            server.sql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(1.5)%'")
-                == "2"
-        });
+        let blocker = scope.spawn(|| server.ask(begin));
+        let standing = OnRows::on(&server);
         assert!(matches!(one.renew(held.id), Renewal::Unknown(_)), "unknown, and never gone");
-        blocker.join().unwrap();
+        drop(standing);
+        assert!(blocker.join().unwrap().is_err(), "it was stopped");
     });
     assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
 }

@@ -208,20 +208,23 @@ fn r2_a_connection_that_the_server_ends_is_a_lost_hold_and_is_told_at_once() {
 #[test]
 fn a_server_that_does_not_answer_loses_the_hold_at_its_time_and_what_is_left_of_it_there() {
     let server = PostgresServer::start();
-    let one = open_with(&server.url(), "&request_timeout=500ms").unwrap();
+    let one = open_for(8, &server.url(), "&request_timeout=500ms").unwrap();
     until("the server is old enough", || {
         let attempt = one.attempt(&one.exclusive("41"));
         matches!(attempt, Attempt::Granted(_))
     });
-    one.take("42", Mode::Exclusive);
+    let lease = one.granted_at_last(&one.exclusive("42")).lease.unwrap().id;
     // Both have their locks on one connection.
     server.stop();
     let began = Instant::now();
-    one.event("the loss", |event| matches!(event, Event::Ended { .. }).then_some(()));
+    one.event("the loss", |event| match event {
+        Event::Ended { which: Which::Lease(lost), .. } if *lost == lease => Some(()),
+        _ => None,
+    });
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
     server.go_on();
     // The server may not have noticed; what it kept is ended by the next connection.
-    one.take("42", Mode::Exclusive);
+    one.granted_at_last(&one.exclusive("42"));
 }
 
 #[test]

@@ -44,10 +44,10 @@ pub(super) fn stands(server: &PostgresServer) {
 }
 
 /// Whoever stands there is stopped when this goes, also by a test that fails: nobody waits for it.
-pub(super) struct OnRows<'a>(&'a PostgresServer);
+pub(in crate::engine::postgres) struct OnRows<'a>(&'a PostgresServer);
 
 impl<'a> OnRows<'a> {
-    pub(super) fn on(server: &'a PostgresServer) -> Self {
+    pub(in crate::engine::postgres) fn on(server: &'a PostgresServer) -> Self {
         let standing = Self(server);
         stands(server);
         standing

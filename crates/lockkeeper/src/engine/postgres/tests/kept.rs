@@ -47,7 +47,7 @@ fn link_broke(process: &Process) -> bool {
 #[test]
 fn waiting_for_kept_names_costs_the_waiter_none_of_its_own_holds() {
     let server = PostgresServer::start();
-    let (holder, waiter) = (process(&server), process_with(&server, "request_timeout=1s"));
+    let (holder, waiter) = (process(&server), process_with(&server, "request_timeout=8s"));
     let db = Db::of(&server.url());
     let (names, own) = (names(), claim(&waiter, "own"));
     keep(&holder, &names, &db);
@@ -86,7 +86,7 @@ fn waiting_for_kept_names_costs_the_waiter_none_of_its_own_holds() {
 #[test]
 fn releases_before_the_commit_cost_no_other_hold_and_free_after_it() {
     let server = PostgresServer::start();
-    let one = process_with(&server, "request_timeout=1s");
+    let one = process_with(&server, "request_timeout=8s");
     let db = Db::of(&server.url());
     let (names, own) = (names(), claim(&one, "own"));
     granted(one.attempt(&own));

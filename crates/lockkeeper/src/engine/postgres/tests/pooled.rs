@@ -93,7 +93,7 @@ fn p4_many_questions_at_once_through_two_connections_do_not_come_between_each_ot
 #[test]
 fn r3_p4_a_row_that_somebody_stands_on_is_waited_for_no_longer_through_a_pooler() {
     let (server, pooler) = pooled(&[]);
-    let one = through(&pooler, "?request_timeout=1s");
+    let one = through(&pooler, "?request_timeout=8s");
     let (held, _) = one.take("a", Mode::Exclusive);
     assert!(matches!(one.release(held.id), End::Freed));
     std::thread::scope(|scope| {
@@ -187,8 +187,9 @@ fn r4_a_renewal_that_a_pooler_does_not_answer_changes_nothing_and_the_next_one_i
     let (server, pooler) = pooled(&[]);
     // This one makes the tables, and the pooler its connections.
     drop(through(&pooler, ""));
-    let one = through(&pooler, "?request_timeout=1s");
-    let (held, _) = one.take("a", Mode::Exclusive);
+    let one = through(&pooler, "?request_timeout=8s");
+    let held = long(&one, "a");
+    granted(one.attempt(&held));
     server.stop();
     assert!(matches!(one.renew(held.id), Renewal::Unknown(_)));
     server.go_on();

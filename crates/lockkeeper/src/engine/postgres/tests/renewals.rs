@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use lockkeeper_testkit::postgres::server::PostgresServer;
 
-use super::faults::{OnRows, stand_on, stands};
+use super::faults::OnRows;
+use super::kept::waits;
 use super::{claim, open, process, statements};
-use crate::engine::redis::tests::support::{PATIENCE, granted};
+use crate::engine::redis::tests::support::{PATIENCE, granted, until};
 use crate::engine::{Event, Renewal};
 use crate::words::claim::{Claim, Mode};
 use crate::words::id::LeaseId;
@@ -63,21 +64,26 @@ fn somebody_elses_transaction_on_some_rows_costs_the_other_holds_nothing() {
 #[test]
 fn a_statement_behind_others_that_are_answered_costs_no_connection() {
     let server = PostgresServer::start();
-    let one = open(&format!("{}?request_timeout=1s", server.url())).unwrap();
+    let one = open(&format!("{}?request_timeout=8s", server.url())).unwrap();
     let holds: Vec<_> = (0..8).map(|at| claim(&one, &format!("n{at}"))).collect();
     for hold in &holds {
         granted(one.attempt(hold));
     }
     std::thread::scope(|scope| {
-        let blocker = scope.spawn(|| stand_on(&server, "", 3.0));
-        stands(&server);
+        let on_all = "BEGIN; SELECT FROM lockkeeper_locks FOR UPDATE; SELECT pg_sleep(600)";
+        let blocker = scope.spawn(|| server.ask(on_all));
+        let standing = OnRows::on(&server);
         let release = |hold: &Claim| {
             let (one, id) = (&one, hold.id);
             scope.spawn(move || drop(one.release(id)))
         };
         let releases: Vec<_> = holds.iter().map(release).collect();
+        // One row is waited for for two seconds: what stands behind these has waited for longer
+        // than an answer may take.
+        until("six were answered", || waits(&server) >= 6);
+        drop(standing);
         releases.into_iter().for_each(|release| release.join().unwrap());
-        blocker.join().unwrap();
+        assert!(blocker.join().unwrap().is_err(), "it was stopped");
     });
     let mut link = |event: &Event| matches!(event, Event::Link { .. }).then_some(());
     assert!(one.event_within(Duration::from_millis(10), &mut link).is_none());

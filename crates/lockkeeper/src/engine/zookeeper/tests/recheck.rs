@@ -64,13 +64,14 @@ fn a_place_that_was_lent_is_wanted_for_as_long_as_its_new_caller_waits() {
         let two = place.client().await;
         let held = claim("x");
         two.lock(&held).await;
-        let first =
-            Claim { give_up: Some(one.clock.now().plus(Duration::from_millis(500))), ..claim("x") };
+        let give_up = one.clock.now().plus(Duration::from_secs(10));
+        let first = Claim { give_up: Some(give_up), ..claim("x") };
         assert!(matches!(one.join(&first).await, Attempt::InLine(_)));
         let lent = Claim { give_up: None, ..first };
         assert!(matches!(one.join(&lent).await, Attempt::InLine(_)));
         proxy.close();
         until("its session is over", || async { two.children("x").await.len() == 1 }).await;
+        until("its first caller's time is over", || async { one.clock.now() > give_up }).await;
         proxy.open();
         until("it stands again", || async {
             two.children("x").await.len() == 2 || !one.is_quiet_about(lent.id)

@@ -199,7 +199,7 @@ fn r4_a_grant_whose_caller_has_gone_is_told_by_an_event() {
 fn r4_who_asks_late_about_a_hold_is_told_as_soon_as_the_session_is_proven() {
     run(async {
         let place = Place::new().await;
-        let one = place.client_with("session_timeout=2s&request_timeout=10s").await;
+        let one = place.client_with("session_timeout=8s&request_timeout=10s").await;
         // A fixed hold: the session is proven for its sake no more than for nobody's.
         let a = Claim { renew: false, ..claim("x") };
         one.lock(&a).await;

@@ -6,6 +6,7 @@ use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 
 use crate::engine::postgres::tests as postgres;
+use crate::engine::postgres::tests::faults::OnRows;
 pub(super) use crate::engine::postgres::tests::{claim, open};
 use crate::engine::redis::tests::support::{Process, granted, until};
 use crate::engine::{Attempt, Change, End, Event, Number, Renewal};
@@ -84,16 +85,22 @@ fn each_excludes_the_other_by_the_jvms_clock_and_by_the_servers() {
 fn a_lock_that_shedlock_holds_at_least_for_a_while_is_held_so_long() {
     let server = PostgresServer::start();
     let one = process(&server);
-    assert!(locks(&server, JVM, "a", "spring", "1 min"));
-    assert!(unlocks(&server, "a", "spring", "2 s"), "its work is done, and lockAtLeastFor is not");
-    let waits = claim(&one, "a");
-    let Attempt::InLine(place) = one.attempt(&waits) else { panic!("it is held") };
+    for (name, least) in [("a", "2 s"), ("b", "1 min")] {
+        assert!(locks(&server, JVM, name, "spring", "2 min"));
+        let unlocked = unlocks(&server, name, "spring", least);
+        assert!(unlocked, "its work is done, and lockAtLeastFor is not");
+    }
+    let until_then = server.sql("SELECT lock_until FROM shedlock WHERE name = 'a'");
+    let Attempt::InLine(place) = one.attempt(&claim(&one, "b")) else { panic!("it is held") };
     let left = place.holder.unwrap().expires_in().unwrap();
-    assert!(left <= Duration::from_secs(2), "{left:?}");
-    one.granted(waits.id);
-    let passed = "SELECT extract(epoch FROM timezone('utc', clock_timestamp()) - locked_at) \
-                  BETWEEN 0 AND 60 AND locked_by LIKE '% lockkeeper %' FROM shedlock";
-    assert_eq!(server.sql(passed), "t");
+    assert!(left <= Duration::from_secs(60), "{left:?}");
+    granted(one.attempt_until(&claim(&one, "a")));
+    let passed = format!(
+        "SELECT extract(epoch FROM timezone('utc', clock_timestamp()) - locked_at) \
+         BETWEEN 0 AND 60 AND locked_at >= '{until_then}' AND locked_by LIKE '% lockkeeper %' \
+         FROM shedlock WHERE name = 'a'"
+    );
+    assert_eq!(server.sql(&passed), "t");
 }
 
 #[test]
@@ -105,8 +112,7 @@ fn the_lock_of_a_dead_holder_passes_at_its_end_and_no_sooner() {
     let until_then = server.sql("SELECT lock_until FROM shedlock");
     dies.die();
     let next = claim(&waits, "a");
-    waits.queue_claim(&next);
-    waits.granted(next.id);
+    granted(waits.attempt_until(&next));
     let after = format!("SELECT locked_at >= '{until_then}' FROM shedlock");
     assert_eq!(server.sql(&after), "t");
 }
@@ -155,22 +161,19 @@ fn a_release_frees_only_its_own_grant_and_a_renewal_keeps_only_its_own() {
 #[test]
 fn somebody_elses_transaction_on_the_row_is_no_answer_and_holds_up_no_other_hold() {
     let server = PostgresServer::start();
-    let one = open(&format!("{}&request_timeout=1s", url(&server))).unwrap();
+    let one = open(&format!("{}&request_timeout=16s", url(&server))).unwrap();
     let (held, other) = (claim(&one, "a"), claim(&one, "b"));
     granted(one.attempt(&held));
     granted(one.attempt(&other));
-    let begin = "BEGIN; SELECT FROM shedlock WHERE name = 'a' FOR UPDATE; SELECT pg_sleep(2); \
-                 COMMIT";
+    let begin = "BEGIN; SELECT FROM shedlock WHERE name = 'a' FOR UPDATE; SELECT pg_sleep(600)";
     std::thread::scope(|scope| {
-        let blocker = scope.spawn(|| server.sql(begin));
-        until("it stands there", || {
-            let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-            server.sql(sleeps) == "1"
-        });
+        let blocker = scope.spawn(|| server.ask(begin));
+        let standing = OnRows::on(&server);
         let renewals = one.wait(one.engine.renew(&[held.id.into(), other.id.into()]));
         assert!(matches!(renewals[0], Renewal::Unknown(_)), "unknown, and never gone");
         assert!(matches!(renewals[1], Renewal::Extended { .. }), "{renewals:?}");
-        blocker.join().unwrap();
+        drop(standing);
+        assert!(blocker.join().unwrap().is_err(), "it was stopped");
     });
     assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
 }
