@@ -1,6 +1,7 @@
 //! The guardian's process, as whoever hired it sees it.
 
 use std::cell::Cell;
+use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

@@ -13,7 +13,7 @@ use crate::engine::parting::Partings;
 use crate::engine::sql::ask::Reply;
 use crate::engine::sql::claims::{Claims, Leaving, Request, Verdict};
 use crate::engine::sql::line::{LIVES, Seen, Stop, Work};
-use crate::engine::sql::record::Us;
+use crate::engine::sql::record::{Place, Us};
 use crate::engine::{Attempt, Claim, End, Line};
 use crate::words::clock::Ticks;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -24,7 +24,7 @@ use crate::words::name::{Kind, Name};
 const LATE_TRIES: usize = 3;
 /// How often a name is read again because others wrote first.
 pub(super) const CONFLICTS_MAX: u32 = 64;
-/// After so many a place is put into the line whatever others write.
+/// After so many a claim takes what is free, or is put into the line, whatever others write.
 const CONFLICTS_USUAL: u32 = 2;
 /// How much of a line is read at first.
 const WINDOW: i64 = 4;
@@ -64,6 +64,8 @@ struct At<'a> {
     stated: bool,
     /// Somebody may come to stand in line, and is told how many stand there.
     joins: bool,
+    /// The place of one who asks for the lock.
+    place: Option<&'a Place>,
 }
 
 pub(super) fn late() -> Error {
@@ -153,15 +155,17 @@ impl Opened {
                     continue;
                 }
             }
-            let joins = plan
-                .joins_alone()
-                .filter(|place| conflicts >= CONFLICTS_USUAL && at.me == Some(place.claim));
-            let written = match joins {
+            let beside = conflicts >= CONFLICTS_USUAL;
+            let joins = plan.joins_alone().filter(|place| beside && at.me == Some(place.claim));
+            let takes = at.place.filter(|place| beside && plan.takes_alone(&seen, place.claim));
+            let written = match joins.or(takes) {
                 None => store.write(at.kind, at.name, &plan, seen.now, at.not_after).await,
-                Some(place) => match store.join(at.kind, at.name, place, at.not_after).await {
+                Some(place) => match comes(&store, &at, place, joins.is_some()).await {
                     Ok(true) => {
                         // The next look finds it there.
-                        self.claims().stands(place.claim);
+                        if joins.is_some() {
+                            self.claims().stands(place.claim);
+                        }
                         continue;
                     }
                     Ok(false) => Ok(Written::Not(seen.now)),
@@ -181,7 +185,6 @@ impl Opened {
                 Ok(Written::Not(now)) if now > at.not_after => {
                     return last.filter(|broken: &Broken| broken.waited).map_or(Ok(None), Err);
                 }
-                Ok(Written::Not(_)) if joins.is_some() => conflicts = 0,
                 Ok(Written::Not(_)) => conflicts += 1,
                 Err(broken) if broken.repeat => {
                     self.link.hindered((at.kind, at.name), at.waits, began, &broken);
@@ -200,7 +203,9 @@ impl Opened {
         Err(last.unwrap_or_else(|| {
             let text = "others write it again and again: ask later";
             let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
-            Broken { repeat: true, ..Broken::unsent(error.name(at.name)) }
+            // Whoever asked for the lock asks again.
+            let certain = at.place.is_none();
+            Broken { repeat: true, certain, ..Broken::unsent(error.name(at.name)) }
         }))
     }
 
@@ -268,6 +273,7 @@ impl Opened {
             patience,
             stated,
             joins,
+            place: Some(place).filter(|place| place.hold.is_none() && is_plain(kind)),
         };
         let decide = |work: &mut Work| match place.hold {
             Some(_) => work.convert(asked),
@@ -361,6 +367,7 @@ impl Opened {
                     patience,
                     stated,
                     joins: request.is_some(),
+                    place: None,
                 };
                 let decide = |work: &mut Work| {
                     work.release(id, refuse, request.as_ref().map(|request| &request.asked))
@@ -393,6 +400,7 @@ impl Opened {
                     patience,
                     stated: false,
                     joins: false,
+                    place: None,
                 };
                 match self.step(at, |work| work.withdraw(&place, refuse), || true).await {
                     Ok(Some(done)) => (ended(done.value), None),
@@ -435,8 +443,8 @@ impl Opened {
     ) -> Result<(Vec<Option<u64>>, Ticks)> {
         let patience = self.link.options.request_timeout;
         let (me, waits, not_after) = (None, None, Us::MAX);
-        let (stated, joins) = (false, false);
-        let at = At { kind, name, me, waits, not_after, patience, stated, joins };
+        let (stated, joins, place) = (false, false, None);
+        let at = At { kind, name, me, waits, not_after, patience, stated, joins, place };
         let renew = |work: &mut Work| Ok(ids.iter().map(|id| work.renew(*id)).collect());
         match self.step(at, renew, || true).await {
             Ok(Some(done)) => Ok((done.value, done.before)),
@@ -455,8 +463,8 @@ impl Opened {
         let patience = self.link.options.connect_timeout;
         // Forced release: whose transaction may be there nobody here knows.
         let (me, waits, not_after) = (None, None, Us::MAX);
-        let (stated, joins) = (true, false);
-        let at = At { kind, name, me, waits, not_after, patience, stated, joins };
+        let (stated, joins, place) = (true, false, None);
+        let at = At { kind, name, me, waits, not_after, patience, stated, joins, place };
         match self.step(at, decide, || true).await {
             Ok(Some(done)) => Ok(done.value),
             Ok(None) => Err(late()),
@@ -469,6 +477,22 @@ impl Opened {
     pub(super) async fn store(&self) -> Result<Arc<Store>> {
         self.link.store(self.link.options.connect_timeout).await
     }
+}
+
+/// Puts a place into the line of what somebody holds, or takes what nobody does, whatever others
+/// wrote since it was read. Beside one who takes and frees it all the time that is the other one of
+/// the two by the time that its commit was waited for, and the one that is needed after the next.
+async fn comes(store: &Store, at: &At<'_>, place: &Place, joins: bool) -> Result<bool, Broken> {
+    for _ in 0..2 {
+        let came = match joins {
+            true => store.join(at.kind, at.name, place, at.not_after).await?,
+            false => store.acquire(at.kind, at.name, place, at.not_after).await?.is_some(),
+        };
+        if came {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn left() -> Error {

@@ -113,6 +113,16 @@ impl Plan {
     pub(in crate::engine) fn joins_alone(&self) -> Option<&Place> {
         self.joined.as_ref().filter(|_| self.alone)
     }
+
+    /// Whether nothing else is written but that this claim has what is free, and nobody waits for:
+    /// that may also be where others wrote since.
+    pub(in crate::engine) fn takes_alone(&self, seen: &Seen, claim: ClaimId) -> bool {
+        let is_free =
+            |row: &Row| row.claim.is_none() && row.ends == 0 && !row.line && row.record.is_empty();
+        self.is_row_alone()
+            && self.row.claim == Some(claim)
+            && seen.row.as_ref().is_some_and(is_free)
+    }
 }
 
 /// A name on which somebody works.

@@ -221,6 +221,36 @@ fn r5_whoever_wants_to_stand_in_line_comes_to_it_however_often_others_write_the_
 }
 
 #[test]
+fn r5_whoever_asks_for_what_others_take_and_free_all_the_time_has_it_or_stands_in_line() {
+    let server = PostgresServer::start();
+    let two = process(&server);
+    let (first, _) = two.take("a", Mode::Exclusive);
+    assert!(matches!(two.release(first.id), End::Freed));
+    // What is read is no longer so by the time that the next commit was waited for.
+    let set = "UPDATE lockkeeper_locks SET version = version + 1, number = number + 1";
+    let now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    let writes = format!(
+        "DO $$ BEGIN LOOP \
+         {set}, claim = '\\x01', since = {now}, ends = {now} + 60000000 \
+         WHERE claim IS NULL AND NOT line AND record = ''; COMMIT; \
+         {set}, claim = NULL, since = 0, ends = 0 WHERE claim = '\\x01'; COMMIT; END LOOP; END $$"
+    );
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| server.ask(&writes));
+        let busy = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DO %'";
+        until("somebody writes", || server.sql(busy) == "1");
+        for _ in 0..100 {
+            let claim = claim(&two, "a");
+            granted(two.attempt_until(&claim));
+            assert!(matches!(two.release(claim.id), End::Freed));
+        }
+        let stop = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'DO %'";
+        server.sql(stop);
+        assert!(writing.join().unwrap().is_err(), "it was stopped");
+    });
+}
+
+#[test]
 fn r5_whoever_waits_for_one_that_takes_and_frees_all_the_time_gets_its_turn() {
     let server = PostgresServer::start_with(&["fsync=off"]);
     let (one, two) = ([process(&server), process(&server)], process(&server));
