@@ -168,6 +168,7 @@ fn check_is_the_laboratorys() {
         (Some("usage"), Some(64)),
         "{missing}"
     );
+    assert!(missing["message"].as_str().unwrap().ends_with(": there is no such file"), "{missing}");
     let classes = place.run(["check", "--json", "--classes"]).out;
     assert!(classes.lines().all(|line| json(line)["class"].is_string()), "{classes}");
 }
