@@ -23,7 +23,7 @@ use crate::run::environment::Stack;
 use crate::run::obtain::{Ask, Obtained, REACH};
 use crate::run::options::Wanted;
 use crate::run::words::{Out, Words};
-use crate::run::{Outcome, busy, claim, fail, failed, held_above, settle, with_resize};
+use crate::run::{Outcome, busy, claim, failed, held_above, settle, unasked, with_resize};
 use crate::start::{began, moment, was_closed};
 use crate::supervise::signals::{Signals, die_of};
 use crate::supervise::terminal::Terminal;
@@ -42,7 +42,7 @@ pub fn acquire(global: &Global, args: &Args) -> u8 {
             let outcome = holder.hold(&mut words, &mut report);
             settle(outcome, &mut report, &mut words, global)
         }
-        Err(failure) => fail(failure, &mut report, global),
+        Err(failure) => unasked(failure, &mut report, &mut words, global),
     };
     if let Some((signal, everybody)) = outcome.die {
         die_of(signal, everybody);
@@ -78,9 +78,10 @@ impl<'a> Holder<'a> {
     fn hold(&self, words: &mut Words, report: &mut Report) -> Result<Outcome, Failure> {
         let choice = &self.choice;
         words.engine(choice);
+        words.renews(self.wanted.renew);
         words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let lock = &self.args.lock;
-        let given = || engine::idle_options(choice, lock.ttl, lock.no_renew);
+        let given = || engine::idle_options(choice, lock, false);
         words.remark(|| engine::remarks(&self.wanted.name, given()));
         let signals = Signals::take()
             .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;

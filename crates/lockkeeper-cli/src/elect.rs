@@ -19,7 +19,7 @@ use crate::run::obtain::{Ask, Obtained, REACH};
 use crate::run::options::{self, Wanted};
 use crate::run::task::{Task, note};
 use crate::run::words::{Out, Words};
-use crate::run::{Outcome, claim, failed, host, settle, stay};
+use crate::run::{Outcome, claim, failed, held_above, host, settle, stay};
 use crate::start::{began, moment};
 use crate::supervise::Stopped;
 use crate::supervise::signals::{Signals, die_of};
@@ -35,24 +35,29 @@ const BETWEEN: Duration = Duration::from_secs(1);
 /// A command line that cannot be right.
 pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
     let name = args.name.to_string_lossy().into_owned();
-    let named = |failure: Failure| failure.name(&name);
-    let argv = options::argv(&args.argv, None).map_err(named)?;
-    let choice = Choice::make(global).map_err(named)?;
-    let wanted = Wanted::check(&args.name, &args.lock(), engine::ttl(&choice)?).map_err(named)?;
+    let argv = options::argv(&args.argv, None)?;
+    let (choice, lock) = (Choice::make(global)?, args.lock());
+    let wanted = Wanted::check(&args.name, &lock, engine::ttl(&choice)?)?;
     let lasts = engine::lasts(&choice, wanted.ttl)?;
-    let kill_after = options::kill_after(&args.stop, lasts).map_err(named)?;
-    let stops_within = kill_after.of(lasts).map_err(Failure::usage).map_err(named)?;
-    engine::check(&choice, None).map_err(named)?;
-    let stack = Stack::read();
-    let (canonical, mode) = (engine::canonical(&choice), Mode::Exclusive);
-    stack.check(&canonical, Kind::Election, &wanted.name, mode, wanted.patience)?;
+    let kill_after = options::kill_after(&args.stop, lasts)?;
+    let stops_within = kill_after.of(lasts).map_err(Failure::usage)?;
+    engine::check(&choice, None)?;
     let id: Arc<str> =
         args.id.clone().unwrap_or_else(|| format!("{}:{}", host(), std::process::id())).into();
     let mut words =
         Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
+    let stack = Stack::read();
+    let (canonical, mode) = (engine::canonical(&choice), Mode::Exclusive);
+    if let Err(error) = stack.check(&canonical, Kind::Election, &wanted.name, mode, wanted.patience)
+    {
+        let mut report = Report::new(name, Duration::ZERO);
+        report.engine = Some(choice.engine().to_owned());
+        let failure = held_above(error, &wanted, &mut report);
+        return Ok(settle(Err(failure), &mut report, &mut words, global).code);
+    }
     words.engine(&choice);
     words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
-    let given = || engine::idle_options(&choice, args.ttl, false);
+    let given = || engine::idle_options(&choice, &lock, false);
     words.remark(|| engine::remarks(&wanted.name, given()));
     let mut signals = Signals::take()
         .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;

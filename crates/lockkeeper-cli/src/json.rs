@@ -131,7 +131,7 @@ pub enum Event<'a> {
 /// How it went, as `--report` writes it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    pub name: String,
+    pub name: Option<String>,
     pub engine: Option<String>,
     pub outcome: &'static str,
     pub exit: u8,
@@ -148,10 +148,10 @@ pub struct Report {
 
 impl Report {
     /// A report about which nothing is known but the name and when it began.
-    pub fn new(name: String, waited: Duration) -> Self {
+    pub fn new(name: impl Into<Option<String>>, waited: Duration) -> Self {
         let began = SystemTime::now().checked_sub(waited).unwrap_or_else(SystemTime::now);
         Self {
-            name,
+            name: name.into(),
             engine: None,
             outcome: "not-started",
             exit: 0,

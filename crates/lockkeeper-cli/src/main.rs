@@ -27,12 +27,12 @@ mod text;
 mod under;
 mod urls;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 
 use crate::args::Sub;
 use crate::args::common::Global;
-use crate::args::explain::{Said, explain, report_file, wants_json};
+use crate::args::explain::{Said, explain, name, report_file, wants_json};
 use crate::failure::{Failure, exit};
 use crate::text::wrap;
 
@@ -105,9 +105,16 @@ fn refused(error: &clap::Error, line: &[OsString]) -> u8 {
             exit::USAGE
         }
         Said::Wrong(failure) => {
-            failure.print(wants_json(line));
+            // What is wrong with a line is said of the line; programs get the lock's name, too.
+            let named = match name(line) {
+                Some(name) => failure.clone().name(name),
+                None => failure.clone(),
+            };
+            let json = wants_json(line);
+            let said = if json { &named } else { &failure };
+            said.print(json);
             if let Some(file) = report_file(line) {
-                run::report::of_a_wrong_line(file.as_ref(), &failure);
+                run::report::of_a_wrong_line(file.as_ref(), &named);
             }
             failure.exit
         }
@@ -122,15 +129,20 @@ fn asked_for(global: &Global, words: &[String], option: &str) -> u8 {
 }
 
 fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
+    let named = |name: &OsStr, done: Result<u8, Failure>| {
+        done.map_err(|failure| failure.name(name.to_string_lossy()))
+    };
     match sub {
         Sub::Run(args) => Ok(run::run(&global, &args)),
-        Sub::Elect(args) => elect::elect(&global, &args),
+        Sub::Elect(args) => named(&args.name, elect::elect(&global, &args)),
         Sub::Acquire(args) => Ok(acquire::acquire(&global, &args)),
-        Sub::Ls(args) => look::list::ls(&global, &args),
-        Sub::Status(args) => look::list::status(&global, &args),
-        Sub::Watch(args) => look::watch::watch(&global, &args),
-        Sub::Release(args) => look::change::release(&global, &args),
-        Sub::Permits(args) => look::change::permits(&global, &args),
+        Sub::Ls(args) => look::list::ls(&global, &args).map_err(look::looked),
+        Sub::Status(args) => {
+            named(&args.name, look::list::status(&global, &args).map_err(look::looked))
+        }
+        Sub::Watch(args) => look::watch::watch(&global, &args).map_err(look::looked),
+        Sub::Release(args) => named(&args.name, look::change::release(&global, &args)),
+        Sub::Permits(args) => named(&args.name, look::change::permits(&global, &args)),
         Sub::Doctor(args) => look::doctor::doctor(&global, &args),
         Sub::Schema(args) => look::schema::schema(&global, &args),
         Sub::Gc(args) => look::change::gc(&global, &args),

@@ -137,12 +137,27 @@ const FILES: [Term; 3] = [
     ),
 ];
 
+/// The same with the other names of options in their texts: the page's maker leaves them out.
+fn with_aliases(command: Command) -> Command {
+    command.mut_args(|arg| {
+        let short = arg.get_visible_short_aliases().unwrap_or_default();
+        let short = short.into_iter().map(|name| format!("-{name}"));
+        let long = arg.get_visible_aliases().unwrap_or_default();
+        let names: Vec<_> = short.chain(long.into_iter().map(|name| format!("--{name}"))).collect();
+        if names.is_empty() {
+            return arg;
+        }
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        arg.help(format!("{help} [aliases: {}]", names.join(", ")))
+    })
+}
+
 /// A subcommand: its headings one level down.
 fn section(out: &mut Vec<u8>, sub: &Command) -> std::io::Result<()> {
     let shared = |id: &clap::Id| {
         ["url", "require", "quiet", "verbose", "json", "help", "version"].contains(&id.as_str())
     };
-    let mut own = sub.clone().disable_help_flag(true);
+    let mut own = with_aliases(sub.clone()).disable_help_flag(true);
     let hidden: Vec<_> = own.get_arguments().map(|a| a.get_id().clone()).filter(shared).collect();
     for id in hidden {
         own = own.mut_arg(id, |arg| arg.hide(true));

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
+use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::suggest::{self, word as quoted};
@@ -37,24 +38,33 @@ fn words(error: &clap::Error, line: &[OsString]) -> String {
         Some(other) => other.to_string(),
         None => String::new(),
     };
-    // `--wait <D>` is how clap shows an option; people know it as --wait.
-    let bare = |text: String| {
-        text.split(" <").next().unwrap_or_default().trim_matches(['<', '>']).to_owned()
+    let option = match error.kind() {
+        // As it was typed.
+        ErrorKind::UnknownArgument => text(ContextKind::InvalidArg),
+        _ => bare(&text(ContextKind::InvalidArg)),
     };
-    let option = bare(text(ContextKind::InvalidArg));
     let value = text(ContextKind::InvalidValue);
     let shown = quoted(OsStr::new(&value));
+    let sub = subcommand(line);
     let help = format!(
         "lockkeeper {}--help lists what there is",
-        subcommand(line).map(|s| format!("{s} ")).unwrap_or_default()
+        sub.as_deref().map(|s| format!("{s} ")).unwrap_or_default()
     );
     match error.kind() {
         ErrorKind::UnknownArgument => {
             if let Some(right) = suggest::with_dashes(&option, line) {
                 return format!("the command stands after --: {right}");
             }
-            let near = bare(text(ContextKind::SuggestedArg));
-            if !option.starts_with('-') {
+            let near = bare(&text(ContextKind::SuggestedArg));
+            if matches!(option.as_str(), "-u" | "--unlock")
+                && matches!(sub.as_deref(), Some("run" | "acquire" | "elect"))
+            {
+                // flock(1) has it.
+                format!(
+                    "there is no option {option}: a lock is given back when its holder ends; to \
+                     take it away, lockkeeper release --force NAME"
+                )
+            } else if !option.starts_with('-') {
                 format!("there is no place for {}: {help}", quoted(OsStr::new(&option)))
             } else if near.is_empty() || !suggest::knows(&option, &near, line) {
                 format!("there is no option {option}: {help}")
@@ -63,7 +73,7 @@ fn words(error: &clap::Error, line: &[OsString]) -> String {
             }
         }
         ErrorKind::InvalidSubcommand => {
-            no_subcommand(&text(ContextKind::InvalidSubcommand), error, line)
+            no_subcommand(&text(ContextKind::InvalidSubcommand), error, line, &help)
         }
         ErrorKind::MissingSubcommand => {
             format!(
@@ -98,7 +108,7 @@ fn words(error: &clap::Error, line: &[OsString]) -> String {
         }
         ErrorKind::MissingRequiredArgument => missing(error, line),
         ErrorKind::ArgumentConflict => {
-            let other = bare(text(ContextKind::PriorArg));
+            let other = bare(&text(ContextKind::PriorArg));
             if other == option {
                 format!("{option} is given twice: give it once")
             } else {
@@ -116,19 +126,32 @@ fn words(error: &clap::Error, line: &[OsString]) -> String {
     }
 }
 
-/// What is wrong with a word where a subcommand should be.
-fn no_subcommand(word: &str, error: &clap::Error, line: &[OsString]) -> String {
+/// `--wait <D>`, `--processes [<N>]` and `[PAGE]` are how clap shows what people know as --wait,
+/// --processes and PAGE.
+fn bare(text: &str) -> String {
+    let text = [" <", " ["].iter().fold(text, |text, mark| text.split(mark).next().unwrap_or(text));
+    text.trim_matches(['<', '>', '[', ']', '.']).to_owned()
+}
+
+/// What is wrong with a word where a subcommand should be; `help` says where they are listed.
+fn no_subcommand(word: &str, error: &clap::Error, line: &[OsString], help: &str) -> String {
     let mut near = match error.get(ContextKind::SuggestedSubcommand) {
         Some(ContextValue::Strings(near)) => near.clone(),
         Some(ContextValue::String(near)) => vec![near.clone()],
         _ => Vec::new(),
     };
+    let no = format!("there is no subcommand {}", quoted(OsStr::new(word)));
+    if suggest::is_of_another(word, line) {
+        return match suggest::with_near(word, &near, line) {
+            Some(right) => format!("{no}: did you mean {right}?"),
+            None => format!("{no}: {help}"),
+        };
+    }
     // Clap's measure also finds words that have little in common.
     near.retain(|sub| sub.as_bytes().first() == word.as_bytes().first());
     near.extend(
         suggest::one_letter_off(word).filter(|sub| !near.contains(sub)).collect::<Vec<_>>(),
     );
-    let no = format!("there is no subcommand {}", quoted(OsStr::new(word)));
     // A word behind -- is the command, and what is missing stands before it.
     if line
         .iter()
@@ -145,6 +168,9 @@ fn no_subcommand(word: &str, error: &clap::Error, line: &[OsString]) -> String {
         Some(right) => format!("{no}: did you mean {right}?"),
         None => match suggest::with_run(word, line) {
             Some(right) => format!("{no}: to hold a lock, {right}"),
+            None if near.is_empty() && line.iter().any(|w| w == "--help") => {
+                format!("{no}: {help}")
+            }
             None if near.is_empty() => {
                 format!("{no}: to hold a lock, lockkeeper run NAME -- CMD ARGS…")
             }
@@ -163,7 +189,7 @@ fn missing(error: &clap::Error, line: &[OsString]) -> String {
     };
     let is_are = if missing.len() == 1 { "is" } else { "are" };
     let what = missing.join(" and ");
-    if matches!(subcommand(line), Some("run" | "elect"))
+    if matches!(subcommand(line).as_deref(), Some("run" | "elect"))
         && !line.iter().any(|w| w == "--" || w == "-c")
     {
         missing.extend(["--", "CMD", "ARGS…"].map(str::to_owned));
@@ -171,11 +197,23 @@ fn missing(error: &clap::Error, line: &[OsString]) -> String {
     format!("{what} {is_are} missing: {}", suggest::with_missing(&missing, line))
 }
 
-/// The subcommand, as far as a line that clap refused can be read.
-fn subcommand(line: &[OsString]) -> Option<&str> {
+/// The subcommand, with the one of its own behind it, as far as a line that clap refused can be
+/// read.
+fn subcommand(line: &[OsString]) -> Option<String> {
     let known = super::command();
-    let ours = line.iter().skip(1).take_while(|w| *w != "--").filter_map(|w| w.to_str());
-    ours.into_iter().find(|w| known.get_subcommands().any(|s| s.get_name() == *w))
+    let mut ours = line.iter().skip(1).take_while(|w| *w != "--").filter_map(|w| w.to_str());
+    let sub = ours.by_ref().find_map(|w| known.find_subcommand(w))?;
+    let inner = ours.find_map(|w| sub.find_subcommand(w));
+    let names: Vec<_> = std::iter::once(sub).chain(inner).map(Command::get_name).collect();
+    Some(names.join(" "))
+}
+
+/// The lock's name, as far as a line was read that clap refused.
+pub fn name(line: &[OsString]) -> Option<String> {
+    let read = super::command().ignore_errors(true).try_get_matches_from(line).ok()?;
+    let (_, sub) = read.subcommand()?;
+    let name = sub.try_get_one::<OsString>("name").ok()??;
+    Some(name.to_string_lossy().into_owned())
 }
 
 fn given_empty(line: &[OsString]) -> bool {

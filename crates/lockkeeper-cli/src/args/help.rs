@@ -3,6 +3,16 @@
 use super::common;
 use crate::text::wrap;
 
+/// What is said of every demo.
+macro_rules! started {
+    () => {
+        "\
+--url also takes file:auto, postgres:auto, redis:auto, redis+cluster:auto, redis+sentinel:auto,
+redlock:auto and zk:auto (zk:auto?nodes=3 for three servers): an engine of the demo's own, on the
+loopback, that is gone afterwards. A missing program is named with its package."
+    };
+}
+
 /// A command line, and what it is for.
 pub type Example = (&'static str, &'static str);
 
@@ -117,7 +127,8 @@ pub fn more(sub: &str) -> &'static str {
         "elect" => ELECT,
         "ls" => LS,
         "watch" => WATCH,
-        "demo" | "demo oversell" | "demo contenders" => DEMO,
+        "demo" | "demo contenders" => started!(),
+        "demo oversell" => OVERSELLING,
         "doctor" => DOCTOR,
         "lockkeeper" => common::AFTER_HELP,
         _ => "",
@@ -161,16 +172,16 @@ On a terminal the table is as wide as the terminal, or as COLUMNS says. A column
 second line, and … marks a text that is not whole. Elsewhere, and with --json, nothing is \
     shortened.";
 
-const DEMO: &str = "\
---url also takes file:auto, postgres:auto, redis:auto, redis+cluster:auto, redis+sentinel:auto,
-redlock:auto and zk:auto (zk:auto?nodes=3 for three servers): an engine of the demo's own, on the
-loopback, that is gone afterwards. A missing program is named with its package.
+const OVERSELLING: &str = concat!(
+    started!(),
+    "
 
 On redis+cluster, redis+sentinel and redlock there is act 5: the server that granted the lock dies
 before another one knows of it. It is played on servers of its own, whatever the URL names.
 
 Where the stock is in PostgreSQL there is act 6: no lock, only the version of the row, beside the
-time under the lock with 2, 8 and 32 workers. --stock also takes postgres:auto.";
+time under the lock with 2, 8 and 32 workers. --stock also takes postgres:auto."
+);
 
 const WATCH: &str = "\
 On a terminal a live screen shows the holders and the waiters; q or Ctrl-C ends it. Elsewhere, in \

@@ -144,7 +144,9 @@ fn matches(line: &[OsString]) -> Result<ArgMatches, clap::Error> {
 /// What clap says; [`explain`] puts it into one line.
 pub fn parse(line: &[OsString]) -> Result<(Global, Sub), clap::Error> {
     let mut matches = matches(line)?;
-    let global = Global::from_arg_matches(&matches)?;
+    let mut global = Global::from_arg_matches(&matches)?;
+    // Of the two the quiet one holds.
+    global.verbose &= !global.quiet;
     let Some((name, mut sub)) = matches.remove_subcommand() else {
         return Err(
             command().error(clap::error::ErrorKind::MissingSubcommand, "a command is missing")

@@ -113,10 +113,10 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// The arguments, with what stood before the subcommand put behind it.
+    /// The arguments, with what stood before the subcommand put before them.
     pub fn line(&self, global: &super::common::Global) -> Vec<OsString> {
         let json = global.json.then(|| OsString::from("--json"));
-        self.args.iter().cloned().chain(json).collect()
+        json.into_iter().chain(self.args.iter().cloned()).collect()
     }
 
     /// The definition: help is the laboratory's, too.
@@ -136,8 +136,8 @@ pub struct Help {
 /// Print the manual page
 #[derive(Args, Debug)]
 pub struct Man {
-    /// The page of run alone: lockkeeper-run(1)
-    #[arg(value_name = "run", value_parser = ["run"])]
+    /// run: the page of run alone, lockkeeper-run(1)
+    #[arg(value_name = "PAGE", value_parser = ["run"])]
     pub command: Option<String>,
 }
 

@@ -8,8 +8,8 @@ use clap::Command;
 use super::command;
 
 /// The options of `check`, which reads its words itself.
-const JUDGES: [&str; 6] =
-    ["--recovery", "--linger", "--skew", "--allow", "--fenced", "--list-clients"];
+const JUDGES: [&str; 7] =
+    ["--recovery", "--linger", "--skew", "--allow", "--fenced", "--classes", "--list-clients"];
 
 /// The pages that users read, with their names.
 fn pages() -> Vec<(PathBuf, String)> {

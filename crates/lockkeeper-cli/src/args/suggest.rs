@@ -162,6 +162,13 @@ pub fn with_meant(word: &str, line: &[OsString]) -> Option<String> {
     Some(lines.iter().find_map(dashed).unwrap_or_else(|| more(meant)))
 }
 
+/// Whether `word` stands where a subcommand has subcommands of its own.
+pub fn is_of_another(word: &str, line: &[OsString]) -> bool {
+    let known = super::command();
+    let before = line.iter().take_while(|w| *w != word).filter_map(|w| w.to_str());
+    before.filter_map(|w| known.find_subcommand(w)).any(clap::Command::has_subcommands)
+}
+
 /// The line with a subcommand that is near `word`.
 pub fn with_near(word: &str, near: &[String], line: &[OsString]) -> Option<String> {
     let at = line.iter().position(|w| w == word)?;

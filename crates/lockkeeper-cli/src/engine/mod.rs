@@ -14,6 +14,7 @@ use lockkeeper::{
     Claim, ClaimId, Description, Error, ErrorKind, Holder, Name, Require, Result, Token,
 };
 
+use crate::args::common::Lock;
 use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::guardian::Care;
@@ -202,7 +203,8 @@ pub fn ttl(choice: &Choice) -> Result<Option<Duration>, Failure> {
     Ok(EngineUrl::parse(&choice.url)?.take_duration("ttl")?)
 }
 
-/// Something that is said about leases where locks do not end by a lease of their own.
+/// Something that is said about leases where locks do not end by a lease of their own, or about a
+/// server where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// `--ttl`.
@@ -211,6 +213,10 @@ pub enum Idle {
     UrlTtl(Duration),
     /// `--no-renew`.
     NoRenew,
+    /// `--on-unreachable run`.
+    OnUnreachable,
+    /// `--unreachable-after`.
+    UnreachableAfter(Duration),
 }
 
 /// What such an option changes nothing about, in words: on engines whose locks do not end by a
@@ -221,9 +227,15 @@ pub fn idle(choice: &Choice, what: Idle) -> Option<String> {
         Idle::Ttl(ttl) => (format!("--ttl {}", spoken(ttl)), Some(ttl)),
         Idle::UrlTtl(ttl) => (format!("ttl={} in the URL", spoken(ttl)), Some(ttl)),
         Idle::NoRenew => ("--no-renew".to_owned(), None),
+        Idle::OnUnreachable => ("--on-unreachable run".to_owned(), None),
+        Idle::UnreachableAfter(time) => (format!("--unreachable-after {}", spoken(time)), None),
     };
+    let is_of_servers = matches!(what, Idle::OnUnreachable | Idle::UnreachableAfter(_));
     let nothing = format!("{word} changes nothing on {}", engine.engine);
     match engine.keep_of(&EngineUrl::parse(&choice.url).ok()?) {
+        Keep::Kernel if is_of_servers => {
+            Some(format!("{nothing}: there is no server that could be out of reach"))
+        }
         Keep::Kernel => Some(format!(
             "{nothing}: a lock lasts until the last process that has it open has ended"
         )),
@@ -240,9 +252,14 @@ pub fn idle(choice: &Choice, what: Idle) -> Option<String> {
     }
 }
 
-/// The same for what is given on the command line.
-pub fn idle_options(choice: &Choice, ttl: Option<Duration>, no_renew: bool) -> Vec<String> {
-    let given = [ttl.map(Idle::Ttl), no_renew.then_some(Idle::NoRenew)];
+/// The same for what is given on the command line; `is_firm`: `--on-unreachable run`.
+pub fn idle_options(choice: &Choice, lock: &Lock, is_firm: bool) -> Vec<String> {
+    let given = [
+        lock.ttl.map(Idle::Ttl),
+        lock.no_renew.then_some(Idle::NoRenew),
+        is_firm.then_some(Idle::OnUnreachable),
+        lock.unreachable_after.map(Idle::UnreachableAfter),
+    ];
     given.into_iter().flatten().filter_map(|what| idle(choice, what)).collect()
 }
 
@@ -323,11 +340,19 @@ pub fn check(choice: &Choice, option: Option<&str>) -> Result<(), Failure> {
             choice.source
         ))),
         (Keep::Kernel, _) => Ok(file::check(&choice.url)?),
-        (_, Some(option)) => Err(Failure::usage(format!(
-            "{option} is about a lock file's descriptor, and {scheme}: has none: a lease needs \
-             lockkeeper beside the command, to renew it and to stop the command in time; \
-             leave {option} out"
-        ))),
+        (_, Some(option)) => {
+            let stays = match option {
+                "-F" => {
+                    "; a lease needs lockkeeper beside the command, to renew it and to stop the \
+                     command in time"
+                }
+                _ => "",
+            };
+            Err(Failure::usage(format!(
+                "{option} is about a lock file's descriptor, and {scheme}: has none{stays}: leave \
+                 {option} out"
+            )))
+        }
         (_, None) => Ok(engine.check(&EngineUrl::parse(&choice.url)?)?),
     }
 }

@@ -14,7 +14,7 @@ use crate::engine;
 use crate::failure::Failure;
 use crate::json::{EntryJson, HolderJson, line};
 use crate::out::print;
-use crate::run::words::who;
+use crate::run::words::{who, who_had};
 use crate::text::shown;
 
 #[derive(Serialize)]
@@ -38,18 +38,19 @@ pub fn release(global: &Global, args: &Release) -> Result<u8, Failure> {
         let message = format!(
             "only its holder releases a lock, and it may still be at work: to take it away, {right}"
         );
-        return Err(Failure::usage(message).name(name.as_str()));
+        return Err(Failure::usage(message));
     }
     let opened = open(global)?;
+    let no = |why: String| Failure::no(why).engine(Some(opened.engine.to_owned()));
     let (entries, unreadable) = opened.about(&name)?;
     let held: Vec<Entry> = entries.into_iter().filter(|e| !e.holders.is_empty()).collect();
     if held.is_empty() {
         all_read(unreadable, global)?;
-        return Err(Failure::no("nobody holds it").name(name.as_str()));
+        return Err(no("nobody holds it".to_owned()));
     }
     let mut all_taken = true;
     for mut entry in held {
-        let whose = all_of(&entry.holders);
+        let whose = all_of(&entry.holders, who);
         let mut is_gone = false;
         // What cannot be done is refused without a question.
         if can_take(&opened, entry.kind) && is_asked() {
@@ -62,9 +63,9 @@ pub fn release(global: &Global, args: &Release) -> Result<u8, Failure> {
             if !now.holders.is_empty() && !are_the_same(&entry.holders, &now.holders) {
                 let message = format!(
                     "nothing was taken: since the question it is held by {}",
-                    all_of(&now.holders)
+                    all_of(&now.holders, who)
                 );
-                return Err(Failure::no(message).name(name.as_str()));
+                return Err(no(message));
             }
             is_gone = now.holders.is_empty();
             if !is_gone {
@@ -81,8 +82,7 @@ pub fn release(global: &Global, args: &Release) -> Result<u8, Failure> {
         let taken = match force() {
             Ok(taken) => taken,
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Refused) => {
-                return Err(Failure::no(format!("{}; held by {whose}", error.message()))
-                    .name(name.as_str()));
+                return Err(no(format!("{}; held by {whose}", error.message())));
             }
             Err(error) => return Err(error.into()),
         };
@@ -97,14 +97,10 @@ pub fn release(global: &Global, args: &Release) -> Result<u8, Failure> {
                 holders,
             };
             print(&(line(&object) + "\n"));
-        } else if taken {
-            print(&format!("{} ({}): taken from {whose}\n", shown(name.as_str()), entry.kind));
         } else {
-            print(&format!(
-                "{} ({}): given back meanwhile by {whose}\n",
-                shown(name.as_str()),
-                entry.kind
-            ));
+            let what = if taken { "taken from" } else { "given back meanwhile by" };
+            let (name, whose) = (shown(name.as_str()), all_of(&entry.holders, who_had));
+            print(&format!("{name} ({}): {what} {whose}\n", entry.kind));
         }
     }
     // What can be read was taken, whatever else stands under the name.
@@ -119,7 +115,7 @@ fn can_take(opened: &Opened, kind: Kind) -> bool {
 }
 
 /// Each of them in words.
-fn all_of(holders: &[Holder]) -> String {
+fn all_of(holders: &[Holder], who: fn(&Holder) -> String) -> String {
     holders.iter().map(who).collect::<Vec<_>>().join("; ")
 }
 

@@ -58,6 +58,21 @@ pub fn all_read(mut unreadable: Vec<Failure>, global: &Global) -> Result<(), Fai
     Err(last)
 }
 
+/// What a look ended with: nothing was to be carried out, so whoever did not answer cannot be
+/// reached.
+pub fn looked(mut failure: Failure) -> Failure {
+    if failure.kind == ErrorKind::Unknown.as_str() {
+        failure.kind = ErrorKind::Unreachable.as_str();
+        for doubt in [
+            ", so it is not known whether the request was carried out",
+            "it is not known whether this was carried out: ",
+        ] {
+            failure.message = failure.message.replace(doubt, "");
+        }
+    }
+    failure
+}
+
 /// Opens an engine and checks what it must promise.
 ///
 /// # Errors
@@ -176,4 +191,18 @@ fn is_same_line(one: &Entry, other: &Entry) -> bool {
 /// The same of one that is not open yet.
 pub fn says(choice: &Choice) -> String {
     format!("engine {} ({})", choice.redacted(), choice.source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_does_not_answer_a_look_cannot_be_reached() {
+        let text = "Redis at h did not answer, so it is not known whether the request was carried \
+                    out: no answer within 1s";
+        let failure = looked(Error::new(ErrorKind::Unknown, text).into());
+        let said = (failure.kind, failure.message.as_str(), failure.exit);
+        assert_eq!(said, ("unreachable", "Redis at h did not answer: no answer within 1s", 69));
+    }
 }

@@ -22,7 +22,7 @@ use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::json::{HolderJson, line};
 use crate::out::print;
-use crate::run::words::who;
+use crate::run::words::{who, who_alone, who_had};
 use crate::start::moment;
 use crate::supervise::group;
 use crate::supervise::job::Status;
@@ -238,7 +238,7 @@ impl View for Lines {
                     "{at} {} {} {}{token}\n",
                     shown(name),
                     in_words(change.event),
-                    who(&change.who)
+                    with_time(change.event, &change.who)
                 );
             }
         }
@@ -275,6 +275,15 @@ fn in_words(event: &str) -> &str {
         "waiting" => "waited for by",
         "left" => "given up by",
         other => other,
+    }
+}
+
+/// Whom it is about, and how long they have held or waited, or did.
+fn with_time(event: &str, holder: &Holder) -> String {
+    match event {
+        "held" | "waiting" => who(holder),
+        "granted" => who_alone(holder),
+        _ => who_had(holder),
     }
 }
 

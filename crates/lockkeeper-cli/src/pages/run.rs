@@ -2,7 +2,7 @@
 
 use clap_mangen::Man;
 
-use super::{EXIT_CODES, SET, Term, examples, extra, roff, terms};
+use super::{EXIT_CODES, SET, Term, examples, extra, roff, terms, with_aliases};
 use crate::args::{command, help};
 
 /// The whole page.
@@ -13,7 +13,8 @@ pub fn page(out: &mut Vec<u8>) -> std::io::Result<()> {
     let mut whole = command();
     whole.build();
     let Some(run) = whole.find_subcommand("run") else { return Ok(()) };
-    let man = Man::new(run.clone().after_help(None::<&str>)).title("lockkeeper-run").section("1");
+    let run = with_aliases(run.clone());
+    let man = Man::new(run.after_help(None::<&str>)).title("lockkeeper-run").section("1");
     let man = man.manual("User Commands").source(concat!("lockkeeper ", env!("CARGO_PKG_VERSION")));
     man.render_title(out)?;
     man.render_name_section(out)?;

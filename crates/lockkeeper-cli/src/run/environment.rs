@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::time::Duration;
 
-use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Identity, Kind, Mode, Name, Token};
+use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Holder, Identity, Kind, Mode, Name, Token};
 use serde::{Deserialize, Serialize};
 
 const STACK: &str = "LOCKKEEPER_STACK";
@@ -112,7 +112,7 @@ impl Stack {
     ///
     /// # Errors
     /// [`ErrorKind::WouldDeadlock`], naming the ancestor. Whoever does not wait meets no deadlock:
-    /// it is not obtained, [`ErrorKind::TimedOut`], as under flock(1).
+    /// it is not obtained, [`ErrorKind::TimedOut`], as under flock(1). Both know the holder.
     pub fn check(
         &self,
         engine: &str,
@@ -121,9 +121,8 @@ impl Stack {
         mode: Mode,
         patience: Option<Duration>,
     ) -> Result<(), Error> {
-        let Some(Held { pid, mode, .. }) = self.excludes(engine, kind, name, mode) else {
-            return Ok(());
-        };
+        let Some(held) = self.excludes(engine, kind, name, mode) else { return Ok(()) };
+        let Held { pid, mode, .. } = held;
         let (kind, message) = if patience.is_some_and(|patience| patience.is_zero()) {
             let message = format!("not obtained: process {pid}, an ancestor, holds it ({mode})");
             (ErrorKind::TimedOut, message)
@@ -134,7 +133,7 @@ impl Stack {
             );
             (ErrorKind::WouldDeadlock, message)
         };
-        Err(Error::new(kind, message).name(name))
+        Err(Error::new(kind, message).name(name).held_by(Some(held.holder())))
     }
 
     /// What an ancestor holds that excludes what is asked for.
@@ -190,6 +189,17 @@ impl Held {
         [Mode::Exclusive, Mode::Shared, Mode::Upgradable]
             .into_iter()
             .find(|m| m.as_str() == self.mode)
+    }
+
+    /// Its holder, a process of this machine.
+    fn holder(&self) -> Holder {
+        let permits = self.permits.zip(self.limit);
+        let mut holder = Holder::default();
+        (holder.host, holder.pid) = (Some(super::host()), Some(self.pid));
+        holder.mode =
+            permits.map(|(count, limit)| Mode::Permits { count, limit }).or_else(|| self.mode());
+        holder.token = self.token.as_deref().and_then(|token| token.parse().ok());
+        holder
     }
 
     fn is(&self, engine: &str, kind: Kind, name: &Name) -> bool {

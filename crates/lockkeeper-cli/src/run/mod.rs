@@ -78,8 +78,7 @@ pub fn run(global: &Global, args: &Args) -> u8 {
     let checked = file.map_or(Ok(()), report::check).inspect_err(|_| file = None);
     let outcome = match checked.and_then(|()| running(&mut report, &mut words)) {
         Ok(outcome) => settle(outcome, &mut report, &mut words, global),
-        // The command line cannot be right, and nothing was asked for.
-        Err(failure) => fail(failure, &mut report, global),
+        Err(failure) => unasked(failure, &mut report, &mut words, global),
     };
     report::deliver(file, &report);
     if let Some((signal, everybody)) = outcome.die {
@@ -101,14 +100,33 @@ pub fn settle(
     outcome
 }
 
+/// Says why nobody was asked for it. A command line that cannot be right is an error alone; that an
+/// ancestor holds the lock is an answer.
+pub fn unasked(
+    failure: Failure,
+    report: &mut Report,
+    words: &mut Words,
+    global: &Global,
+) -> Outcome {
+    let answers = [ErrorKind::TimedOut, ErrorKind::WouldDeadlock];
+    if answers.iter().any(|kind| failure.kind == kind.as_str()) {
+        return settle(Err(failure), report, words, global);
+    }
+    fail(failure, report, global)
+}
+
 /// Says what went wrong.
-pub fn fail(failure: Failure, report: &mut Report, global: &Global) -> Outcome {
+fn fail(failure: Failure, report: &mut Report, global: &Global) -> Outcome {
     report.exit = failure.exit;
     report.why.get_or_insert_with(|| failure.message.clone());
-    let failure = failure.name(&report.name).engine(report.engine.clone());
+    let failure = match &report.name {
+        Some(name) => failure.name(name),
+        None => failure,
+    };
+    let failure = failure.engine(report.engine.clone());
     if failure.exit == exit::USAGE {
         // Nothing was asked for under this name.
-        report.name = failure.name.clone().unwrap_or_default();
+        report.name.clone_from(&failure.name);
     }
     // That it was not obtained is no error, and -q silences it.
     if !(global.quiet && failure.kind == ErrorKind::TimedOut.as_str()) {
@@ -178,9 +196,11 @@ impl Running<'_> {
     fn run(mut self) -> Result<Outcome, Failure> {
         let choice = &self.asked.choice;
         self.words.engine(choice);
+        self.words.renews(self.asked.wanted.renew);
         self.words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let lock = &self.args.lock;
-        let given = || engine::idle_options(choice, lock.ttl, lock.no_renew);
+        let is_firm = self.args.on_unreachable == OnUnreachable::Run;
+        let given = || engine::idle_options(choice, lock, is_firm);
         self.words.remark(|| engine::remarks(&self.asked.wanted.name, given()));
         let mut signals = Signals::take()
             .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
@@ -201,7 +221,7 @@ impl Running<'_> {
             since: began(),
             unreachable_after: self.asked.wanted.unreachable_after,
             reach: Some(REACH),
-            is_firm: self.args.on_unreachable == OnUnreachable::Run,
+            is_firm,
             beside: self.asked.beside,
         };
         let obtained = ask.obtain(&signals, self.words);
@@ -319,6 +339,7 @@ pub fn busy(
 
 /// An ancestor holds it, and waits for us.
 pub fn held_above(error: Error, wanted: &Wanted, report: &mut Report) -> Failure {
+    report.holder = error.holder().map(Into::into);
     if error.kind() != ErrorKind::TimedOut {
         return error.into();
     }

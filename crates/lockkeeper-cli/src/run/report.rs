@@ -129,7 +129,7 @@ fn directory(file: &Path) -> PathBuf {
 
 /// Writes a report about a command line of which nothing else can be known.
 pub fn of_a_wrong_line(file: &Path, failure: &Failure) {
-    let mut report = Report::new(String::new(), Duration::ZERO);
+    let mut report = Report::new(failure.name.clone(), Duration::ZERO);
     (report.exit, report.why) = (failure.exit, Some(failure.message.clone()));
     if check(file).is_ok() {
         deliver(Some(file), &report);

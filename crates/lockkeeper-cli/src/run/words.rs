@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::engine::Place;
-use lockkeeper::{Error, ErrorKind, Holder, Mode, Token};
+use lockkeeper::{Error, ErrorKind, Holder, Lost, Mode, Token};
 
 use crate::choice::{Choice, Source};
 use crate::engine::{self, Outage};
@@ -56,6 +56,8 @@ pub struct Words {
     owes_reachable: bool,
     next: Option<Moment>,
     on_terminal: bool,
+    /// Whether the lease is to be renewed.
+    renew: bool,
     /// What was said last of what everybody should know.
     cautions: Vec<Caution>,
 }
@@ -78,6 +80,7 @@ impl Words {
             owes_reachable: false,
             next: None,
             on_terminal: false,
+            renew: true,
             cautions: Vec::new(),
         }
     }
@@ -91,6 +94,11 @@ impl Words {
                 "the lock is a file here, and other hosts do not see it: for them give --url",
             );
         }
+    }
+
+    /// Whether the lease is to be renewed: else its end is what was asked for.
+    pub fn renews(&mut self, renew: bool) {
+        self.renew = renew;
     }
 
     /// An engine whose silence has no reason that is known.
@@ -302,10 +310,15 @@ impl Words {
     /// It is lost; `then` says what happens now.
     pub fn lost(&mut self, why: Why, then: &str) {
         if self.tells_all() {
-            self.event(&Event::Lost { name: &self.name, why: why.as_str() });
-        } else {
-            self.say(&format!("{}: lost: {why}; {then}", shown(&self.name)));
+            return self.event(&Event::Lost { name: &self.name, why: why.as_str() });
         }
+        let is_over = matches!(why, Why::RunningOut | Why::Lost(Lost::Expired));
+        let why = if is_over && !self.renew {
+            "its lease ends, and --no-renew keeps it from being renewed".to_owned()
+        } else {
+            why.to_string()
+        };
+        self.say(&format!("{}: lost: {why}; {then}", shown(&self.name)));
     }
 
     /// It is over.
@@ -378,17 +391,28 @@ fn outage_text(name: &str, server: &str, outage: &Outage) -> String {
 
 /// A holder in words: `ci-7 (pid 4121) for 3m12s`.
 pub fn who(holder: &Holder) -> String {
+    with_time(holder, "for")
+}
+
+/// One that holds it no more: `ci-7 (pid 4121) after 3m12s`.
+pub fn who_had(holder: &Holder) -> String {
+    with_time(holder, "after")
+}
+
+fn with_time(holder: &Holder, word: &str) -> String {
+    let since = holder.since.and_then(|since| SystemTime::now().duration_since(since).ok());
+    let time = since.map(|time| format!(" {word} {}", spoken(time))).unwrap_or_default();
+    who_alone(holder) + &time
+}
+
+/// A holder without its time: `ci-7 (pid 4121)`.
+pub fn who_alone(holder: &Holder) -> String {
     let mut text = holder.host.as_deref().map_or_else(|| "somebody".to_owned(), shown);
     let mut known = Vec::new();
     known.extend(holder.pid.map(|pid| format!("pid {pid}")));
     known.extend(holder.label.as_deref().map(shown));
     if !known.is_empty() {
         text = format!("{text} ({})", known.join(", "));
-    }
-    if let Some(for_how_long) =
-        holder.since.and_then(|since| SystemTime::now().duration_since(since).ok())
-    {
-        text = format!("{text} for {}", spoken(for_how_long));
     }
     text
 }

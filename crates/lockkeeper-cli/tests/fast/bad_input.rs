@@ -3,7 +3,7 @@
 use crate::common::{self, Place};
 
 /// Arguments, and what the line must say.
-const ROWS: [(&[&str], &[&str]); 44] = [
+const ROWS: [(&[&str], &[&str]); 50] = [
     (&["run", "", "--", "touch", "ran"], &["cannot be empty"]),
     (&["run", "a", "--permits", "0/3", "--", "touch", "ran"], &["--permits 0/3", "at least one"]),
     (&["run", "a", "--permits", "1/0", "--", "touch", "ran"], &["--permits 1/0", "65535"]),
@@ -84,6 +84,18 @@ const ROWS: [(&[&str], &[&str]); 44] = [
     (&["acquire", "a", "b"], &["no place for b"]),
     (&["permits", "a", "0"], &["MAX 0", "65535"]),
     (&["status"], &["NAME is missing"]),
+    (&["run", "a", "--url", "redis://h", "-o", "--", "touch", "ran"], &["has none: leave -o out"]),
+    (&["run", "a", "--url", "redis://h", "-F", "--", "touch", "ran"], &["stop the command in"]),
+    (
+        &["run", "a", "--unlock"],
+        &["--unlock: a lock is given back", "lockkeeper release --force NAME"],
+    ),
+    (
+        &["demo", "contenders", "--threads", "2", "--processes", "--hold", "100ms"],
+        &["--threads and --processes exclude each other"],
+    ),
+    (&["demo", "oversell", "--url", "bogus:"], &["bogus: is not an engine"]),
+    (&["man", "nosuch"], &["PAGE nosuch is not known: choose run"]),
 ];
 
 #[test]
@@ -97,6 +109,7 @@ fn every_bad_line_is_one_clear_line_and_nothing_runs() {
         for word in says {
             assert!(ran.err.contains(word), "{args:?} should say {word:?}: {}", ran.err);
         }
+        assert!(!ran.err.contains("redlock-lab"), "nobody chooses it: {ran:?}");
         assert!(!place.path("ran").exists(), "{args:?} ran it");
     }
     assert!(!place.path("locks").exists(), "nothing was touched");
@@ -130,6 +143,22 @@ fn with_json_a_bad_line_is_an_object() {
         assert!(object["error"].is_string() && object["message"].is_string(), "{ran:?}");
         assert!(object.get("name").is_some() && object.get("engine").is_some(), "{ran:?}");
     }
+    let nowhere = "redis://127.0.0.1:1";
+    for args in [
+        &["run", "z", "--bogus", "--report", "report", "--", "true"][..],
+        &["elect", "z", "--url", "bogus:", "--", "true"],
+        &["status", "z", "--require", "hosts"],
+        &["status", "z", "--url", nowhere],
+        &["permits", "z", "3", "--url", nowhere],
+        &["release", "--force", "z", "--url", nowhere],
+    ] {
+        let ran = place.run([&["--json"], args].concat());
+        let object = common::json(ran.err.trim_end());
+        assert_eq!(object["name"].as_str(), Some("z"), "{args:?}: {ran:?}");
+    }
+    assert_eq!(common::json(&place.read("report"))["name"].as_str(), Some("z"));
+    assert_eq!(place.run(["run", "--bogus", "--report", "report", "--", "true"]).code, 64);
+    assert!(common::json(&place.read("report"))["name"].is_null(), "none was read");
 }
 
 #[test]

@@ -120,5 +120,7 @@ fn what_cannot_be_measured_is_refused() {
             (64, "", 1),
             "{arguments:?}: {ran:?}"
         );
+        let object = json(place.run(["bench", "--json"].iter().chain(arguments)).err.trim_end());
+        assert_eq!(object["exit"].as_i64(), Some(64), "{arguments:?}: {object}");
     }
 }

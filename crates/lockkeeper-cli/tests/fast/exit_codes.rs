@@ -225,6 +225,17 @@ fn would_deadlock_is_64() {
         &mut place.sh("\"$LK\" run a -- sh -c 'LOCKKEEPER_DIR=$PWD/other \"$LK\" run a -- true'"),
     );
     assert_eq!(other.code, 0, "another directory is another engine: {other:?}");
+    for sub in ["run", "elect"] {
+        let script = format!("\"$LK\" {sub} a -- \"$LK\" --json {sub} a -- true");
+        let ran = common::finish(&mut place.sh(&script));
+        let lines: Vec<_> = ran.err.lines().map(common::json).collect();
+        let [said, done] = &lines[..] else { panic!("{sub}: {ran:?}") };
+        assert_eq!(
+            (&said["error"], &done["event"], &done["exit"], &done["holder"]["mode"]),
+            (&"would-deadlock".into(), &"done".into(), &64.into(), &"exclusive".into()),
+            "{sub}"
+        );
+    }
     let case = common::finish(&mut place.sh("\"$LK\" run a -- sh -c '\"$LK\" run A -- true'"));
     assert_eq!(case.code, 0, "another name is another lock: {case:?}");
 }
@@ -250,6 +261,15 @@ fn whoever_does_not_wait_for_what_an_ancestor_holds_is_told_as_by_flock_that_it_
         let said = common::json(said);
         assert_eq!((&said["error"], &said["exit"]), (&"timed-out".into(), &code.into()), "{inner}");
         assert!(said["message"].as_str().unwrap().contains("an ancestor"), "{inner}: {said}");
+        let lines = ran.err.clone() + &ran.out;
+        let done = lines.lines().find(|line| line.contains("\"done\"")).expect("how it ended");
+        let done = common::json(done);
+        assert_eq!(
+            (&done["outcome"], &done["exit"]),
+            (&"not-obtained".into(), &code.into()),
+            "{inner}"
+        );
+        assert!(done["holder"]["pid"].is_u64() && done["holder"]["mode"].is_string(), "{done}");
     }
     assert!(!place.path("ran").exists(), "nothing ran");
     let script = "\"$LK\" run a -- \"$LK\" run a -n --report report -- true";

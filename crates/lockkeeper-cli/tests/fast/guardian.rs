@@ -76,6 +76,7 @@ fn a_lease_that_is_not_renewed_ends_its_command_in_time() {
     let began = Instant::now();
     let ran = engine.run(&place, &["run", "a", "--ttl", "1s", "--no-renew", "--", "sleep", "1000"]);
     assert_eq!(ran.code, 79, "{ran:?}");
+    assert!(ran.err.contains("lost: its lease ends, and --no-renew keeps"), "{ran:?}");
     assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
     assert_eq!(engine.run(&place, &["run", "a", "-n", "--", "true"]).code, 0, "it was given back");
 }

@@ -94,6 +94,9 @@ fn help_and_version_are_found_as_subcommands_too() {
         assert_eq!((said.code, said.err.as_str()), (0, ""), "{words:?}");
         assert_eq!(said.out, same.out, "{words:?}");
     }
+    // Of another demo's options and acts nothing is said.
+    let contenders = place.run(["help", "demo", "contenders"]).out;
+    assert!(!contenders.contains("--stock") && !contenders.contains("act 5"), "{contenders}");
     // It says more: which commit, and which engines.
     let (said, same) = (place.run(["version"]), place.run(["--version"]));
     assert_eq!(said.out.lines().next(), Some(same.out.trim_end()), "{said:?}");
@@ -141,6 +144,9 @@ fn the_help_of_run_fits_two_screens_and_its_manual_page_has_the_rest() {
         let option = line.split_whitespace().find(|word| word.starts_with("--")).unwrap();
         let roff = option.replace('-', "\\-");
         assert!(page.out.contains(&roff), "{option}: {}", page.out);
+    }
+    for other in ["-e", "--nb", "--timeout"] {
+        assert!(page.out.contains(&other.replace('-', "\\-")), "{other}: {}", page.out);
     }
     assert_eq!(place.run(["man", "walk"]).code, 64);
 }

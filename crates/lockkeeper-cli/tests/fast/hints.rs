@@ -85,6 +85,9 @@ fn where_no_line_is_known_the_help_that_is_named_exists() {
         "lockkeeper --url",
         "lockkeeper --lines",
         "lockkeeper gc x",
+        "lockkeeper demo nosuch",
+        "lockkeeper demo contenders --stock 5",
+        "lockkeeper help nosuch",
     ] {
         let wrong = type_in(&place, line);
         assert_eq!(wrong.code, 64, "{line}: {wrong:?}");

@@ -55,6 +55,10 @@ fn a_ttl_that_changes_nothing_is_warned_of_where_somebody_reads_and_says_what_de
         let said = warnings(&ran.err);
         assert_eq!((ran.code, said.len()), (0, fixed), "{url}: {ran:?}");
         assert!(said.iter().all(|said| said.contains("--no-renew changes nothing on file: ")));
+        // Where nothing can be out of reach, nothing that is said about that means anything.
+        let away = ["--on-unreachable", "run", "--unreachable-after", "5s", "-v", "--", "true"];
+        let ran = place.run([&["run", "a", "--url", &url][..], &away].concat());
+        assert_eq!((ran.code, warnings(&ran.err).len()), (0, 2 * fixed), "{url}: {ran:?}");
         let args = ["run", "a", "--no-renew", "--ttl", "5s", "--url", &url, "--", "true"];
         let mut terminal = Terminal::start(place.lk(args));
         assert_eq!(terminal.leader.wait(), 0);

@@ -140,7 +140,8 @@ fn the_page_lists_what_the_program_prints() {
     }
 
     let refused = place.run(["release", "--force", "nobody", "--json"]);
-    compare.object("error", refused.err.trim_end());
+    let refused = compare.object("error", refused.err.trim_end());
+    assert_eq!(refused["engine"].as_str(), Some("file"), "{refused}");
 
     compare.object("removed", place.run(["gc", "--json"]).out.trim_end());
     compare.object("build", place.run(["version", "--json"]).out.trim_end());

@@ -90,6 +90,8 @@ fn doctor_says_what_the_engine_is_and_promises() {
     let other = format!("file://{}", place.text("other"));
     let ran = place.run(["doctor", &other]);
     assert!(ran.out.contains(&other), "{ran:?}");
+    let memory = place.run(["doctor", "--no-probe", "memory:"]);
+    assert!(memory.out.contains("server    this process, not shared"), "{memory:?}");
     let nowhere = format!("file://{}", place.text("no/such/parent"));
     assert_eq!(place.run(["doctor", &nowhere]).code, 69);
     assert_eq!(place.run(["doctor", "gopher://host"]).code, 64);
@@ -158,7 +160,17 @@ fn check_is_the_laboratorys() {
     for args in [&["check"][..], &["check", "history.lkh"], &["--json", "check", "history.lkh"]] {
         let ran = place.run(args);
         assert_eq!((ran.code, ran.err.lines().count()), (64, 1), "{ran:?}");
+        assert_eq!(ran.err.starts_with('{'), args.contains(&"--json"), "{ran:?}");
     }
+    let missing = json(place.run(["check", "nowhere.lkh", "--json"]).err.trim_end());
+    assert_eq!(
+        (missing["error"].as_str(), missing["exit"].as_i64()),
+        (Some("usage"), Some(64)),
+        "{missing}"
+    );
+    assert!(missing["message"].as_str().unwrap().ends_with(": there is no such file"), "{missing}");
+    let classes = place.run(["check", "--json", "--classes"]).out;
+    assert!(classes.lines().all(|line| json(line)["class"].is_string()), "{classes}");
 }
 
 #[test]
@@ -220,9 +232,10 @@ fn the_engine_is_the_options_then_the_variables_then_the_files_then_the_default(
         chosen(&["--url", &url("option")], Some(&url("variable")), true)
             .starts_with(&format!("engine {} (from --url", url("option")))
     );
-    for wrong in ["uri = \"redis://h\"", "url = 3", "url"] {
+    for wrong in ["uri = \"redis://h\"", "url = 3", "url", "url = \"\""] {
         std::fs::write(config.join("config.toml"), wrong).unwrap();
-        assert_eq!(place.run(["run", "a", "--", "true"]).code, 64, "{wrong}");
+        let ran = place.run(["run", "a", "--", "true"]);
+        assert!(ran.code == 64 && ran.err.contains("config.toml, line 1, "), "{wrong}: {ran:?}");
     }
     std::fs::write(config.join("config.toml"), "require = \"hosts\"").unwrap();
     let ran = place.run(["run", "a", "--", "true"]);

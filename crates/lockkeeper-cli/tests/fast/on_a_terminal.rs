@@ -437,7 +437,8 @@ fn release_takes_nothing_from_somebody_whom_the_question_did_not_show() {
     terminal.expect("Take it away? [y/N]");
     terminal.type_in("y\n");
     terminal.expect("a (lock): taken from ");
-    terminal.expect("code 0");
+    let said = terminal.expect("code 0");
+    assert!(said.contains(" after ") && !said.contains(" for "), "it held it: {said}");
     assert_eq!(terminal.leader.wait(), 0);
     drop(second);
 

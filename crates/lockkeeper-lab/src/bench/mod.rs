@@ -19,6 +19,7 @@ use lockkeeper::engine::Keep;
 use crate::engines::own::Own;
 use crate::engines::{self, LabEngine};
 use crate::scratch::Scratch;
+use crate::trouble::Trouble;
 pub(crate) use handoff::serve;
 pub use measure::Row;
 pub(crate) use traces::{HELPER as TRACES_HELPER, Stay, Traces, clear, own_word};
@@ -68,26 +69,21 @@ impl Default for Options {
 /// could not be cleared away, or (strictly) a target was missed, 64 for a name that does not exist,
 /// 69 for an engine that cannot be used.
 pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
+    let json = options.json;
     if std::env::var_os(INSIDE).is_some() {
-        eprintln!(
-            "lockkeeper: bench: it was started by itself; the row \"run\" needs the program \
-             lockkeeper"
-        );
-        return 64;
+        let why = "it was started by itself; the row \"run\" needs the program lockkeeper";
+        return wrong(json, "usage", None, 64, why);
     }
     if let Some(only) = &options.only
         && !NAMES.contains(&only.as_str())
         && only != "one-name-no-handoff"
     {
-        eprintln!("lockkeeper: bench: {only:?} is no row; the rows are {}", NAMES.join(", "));
-        return 64;
+        let why = format!("{only:?} is no row; the rows are {}", NAMES.join(", "));
+        return wrong(json, "usage", None, 64, why);
     }
     let scratch = match Scratch::new("lockkeeper-bench-") {
         Ok(scratch) => scratch,
-        Err(text) => {
-            eprintln!("lockkeeper: bench: {text}");
-            return 69;
-        }
+        Err(why) => return wrong(json, "refused", None, 69, why.to_string()),
     };
     let mut urls = options.urls.clone();
     if urls.is_empty() {
@@ -104,8 +100,9 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
         let subject = match Subject::open(url, is_given, scratch.path().to_owned(), share) {
             Ok(subject) => subject,
             Err(error) => {
-                eprintln!("lockkeeper: bench: {error}");
-                return error.kind().exit_code();
+                let kind = error.kind();
+                let why = if json { error.message().to_owned() } else { error.to_string() };
+                return wrong(json, kind.as_str(), error.engine_name(), kind.exit_code(), why);
             }
         };
         for name in NAMES {
@@ -129,14 +126,28 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
                 }
                 Err(text) => {
                     all_measured = false;
-                    eprintln!("lockkeeper: bench: {name} on {}: {text}", subject.engine);
+                    let why = format!("{name} on {}: {text}", subject.engine);
+                    wrong(json, "no", Some(subject.engine), 1, why);
                 }
             }
         }
-        all_measured &= subject.close();
+        all_measured &= subject.close(json);
     }
     printer.end();
     u8::from(!all_measured || options.strict && !all_met)
+}
+
+/// Says what went wrong, and answers the exit code.
+fn wrong(
+    json: bool,
+    kind: &'static str,
+    engine: Option<&str>,
+    exit: u8,
+    message: impl Into<String>,
+) -> u8 {
+    let trouble = Trouble { kind, engine, exit, message: message.into() };
+    eprintln!("{}", trouble.line("bench", json));
+    exit
 }
 
 /// One engine under measurement.
@@ -223,7 +234,8 @@ impl Subject {
     }
 
     /// Clears away what was measured; answers whether nothing of it stays.
-    fn close(mut self) -> bool {
+    fn close(mut self, json: bool) -> bool {
+        let engine = self.engine;
         let (traces, own) = (self.traces.take(), std::mem::take(&mut self.own));
         let server = self.server.take();
         // Every connection is closed before.
@@ -233,7 +245,8 @@ impl Subject {
             Ok(()) => true,
             Err(Stay::Said) => false,
             Err(Stay::Ended(why)) => {
-                eprintln!("lockkeeper: bench: what begins with {own} may stay: {why}");
+                let why = format!("what begins with {own} may stay: {why}");
+                wrong(json, "no", Some(engine), 1, why);
                 false
             }
         }

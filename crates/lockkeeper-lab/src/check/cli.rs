@@ -5,11 +5,13 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkeeper::text::printable;
+use lockkeeper::text::json_line;
+use serde_json::json;
 
 use super::files::check_files;
 use super::print::{print, print_json};
 use crate::judge::{Class, Options};
+use crate::trouble::Trouble;
 
 const HELP: &str = "\
 Judges histories of locks: who held what, when, with which token.
@@ -32,7 +34,8 @@ Options:
                  be given several times
   --details N    Describe at most N violations of each class [default: 20]
   --classes      List the classes and end
-  --json         One JSON object a line: each violation, then a summary
+  --json         One JSON object a line: each violation, then a summary; with
+                 --classes each class
   -h, --help     Print help
 
 Examples:
@@ -41,8 +44,8 @@ Examples:
   lockkeeper check --classes
       What it can find
 
-Exit status: 0 clean, 1 violations, 64 not a history or wrong usage, 69 a file
-cannot be read, 125 the report cannot be written.
+Exit status: 0 clean, 1 violations, 64 wrong usage, or a file that is not there
+or no history, 69 a file cannot be read, 125 the report cannot be written.
 ";
 
 /// What was asked for.
@@ -58,23 +61,34 @@ pub fn main_check(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> u8 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
+    let mut wrong = |exit: u8, message: String| {
+        let kind = if exit == 64 { "usage" } else { "refused" };
+        let line = Trouble { kind, engine: None, exit, message }.line("check", json);
+        writeln!(err, "{line}").map(|()| exit)
+    };
     let done = match parse(args) {
         Ok(Asked::Help) => out.write_all(HELP.as_bytes()).map(|()| 0),
-        Ok(Asked::Classes) => classes(out).map(|()| 0),
+        Ok(Asked::Classes) => classes(json, out).map(|()| 0),
         Ok(Asked::Check { files, options, json }) => match check_files(&files, options) {
             Ok(report) => (if json { print_json(&report, out) } else { print(&report, out) })
                 .map(|()| report.exit_code()),
-            Err(error) => writeln!(err, "lockkeeper: check: {}", printable(error.to_string()))
-                .map(|()| error.exit_code()),
+            Err(error) => wrong(error.exit_code(), error.to_string()),
         },
-        Err(wrong) => writeln!(err, "lockkeeper: check: {}", printable(wrong)).map(|()| 64),
+        Err(why) => wrong(64, why),
     };
     done.and_then(|code| out.flush().map(|()| code)).unwrap_or(125)
 }
 
-fn classes(out: &mut dyn Write) -> std::io::Result<()> {
+fn classes(json: bool, out: &mut dyn Write) -> std::io::Result<()> {
     Class::ALL.iter().try_for_each(|class| {
-        writeln!(out, "{:<22} {:<9} {}", class.as_str(), class.verdict().as_str(), class.meaning())
+        let (word, verdict, meaning) = (class.as_str(), class.verdict().as_str(), class.meaning());
+        if json {
+            let object = json!({"class": word, "verdict": verdict, "meaning": meaning});
+            return writeln!(out, "{}", json_line(object.to_string()));
+        }
+        writeln!(out, "{word:<22} {verdict:<9} {meaning}")
     })
 }
 
@@ -200,8 +214,12 @@ mod tests {
         assert!(run(&["--help"]).1.starts_with("Judges histories") && run(&["-h"]).0 == 0);
         let (_, help, _) = run(&["--help"]);
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
-        let (code, out, _) = run(&["--classes"]);
-        assert_eq!((code, out.lines().count()), (0, Class::ALL.len()));
+        for json in [&[][..], &["--json"]] {
+            let (code, out, _) = run(&[&["--classes"], json].concat());
+            assert_eq!((code, out.lines().count()), (0, Class::ALL.len()));
+            let is_json = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+            assert_eq!(out.lines().all(is_json), !json.is_empty(), "{out}");
+        }
     }
 
     #[test]

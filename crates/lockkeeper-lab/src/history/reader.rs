@@ -77,6 +77,9 @@ impl ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Io(path, source) if source.kind() == io::ErrorKind::NotFound => {
+                write!(f, "{}: there is no such file", path.display())
+            }
             Self::Io(path, source) => write!(f, "{}: cannot be read: {source}", path.display()),
             Self::Header(path, why) => write!(f, "{}: not a history: {why}", path.display()),
             Self::TooShort(path, 0) => write!(f, "{}: not a history: it is empty", path.display()),

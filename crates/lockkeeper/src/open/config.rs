@@ -192,6 +192,9 @@ fn parse(file: &Path, text: &str) -> Result<Settings> {
             key.ok_or_else(|| wrong(at, "has an unknown key: the keys are url and require"))?;
         let value =
             unquote(value.trim()).ok_or_else(|| wrong(at, "needs its value in double quotes"))?;
+        if key == "url" && value.is_empty() {
+            return Err(wrong(at, "gives an empty url: write the engine's, or leave the line out"));
+        }
         if found.insert(key, value).is_some() {
             return Err(wrong(at, &format!("gives `{key}` a second time: leave one out")));
         }
@@ -249,6 +252,7 @@ mod tests {
         // Which of two is meant is not known (B11).
         let twice = "url = \"redis://a\"\nurl = \"redis://a\"\n";
         assert!(lookup(twice).unwrap_err().message().contains("line 2, gives `url` a second time"));
+        assert!(lookup("url = \"\"").unwrap_err().message().contains("line 1, gives an empty url"));
         for wrong in ["uri = \"x\"", "url = x", "url", twice] {
             assert_eq!(lookup(wrong).unwrap_err().kind(), ErrorKind::InvalidArgument, "{wrong}");
         }

@@ -32,6 +32,9 @@ engines! {
     #[cfg(feature = "postgres")] postgres ["postgres", "postgresql"] "the feature postgres";
 }
 
+/// The scheme of the laboratory's own quorum: nobody chooses it, and no message names it.
+pub(crate) const LABORATORY: &str = "redlock-lab";
+
 /// What this process knows, in the order in which it is listed.
 static TABLE: LazyLock<RwLock<Vec<Registration>>> = LazyLock::new(|| RwLock::new(built_in()));
 
@@ -92,7 +95,8 @@ impl Facts {
 pub(crate) fn find(scheme: &str) -> Result<Registration> {
     let all = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     all.iter().find(|engine| engine.schemes.contains(&scheme)).cloned().ok_or_else(|| {
-        let schemes: Vec<_> = all.iter().flat_map(|engine| engine.schemes).copied().collect();
+        let schemes = all.iter().flat_map(|engine| engine.schemes).copied();
+        let schemes: Vec<_> = schemes.filter(|scheme| *scheme != LABORATORY).collect();
         Error::new(ErrorKind::InvalidArgument, missing(scheme, &schemes))
     })
 }

@@ -20,7 +20,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// The guardian's process. Dropping it lets it go: it gives back what it has, and ends.
 pub(super) struct Guardian {
     pub(super) child: Child,
-    _minded: Option<Minded>,
+    pub(super) _minded: Option<Minded>,
     pub(super) line: Line,
     pub(super) sheet: Sheet,
     /// Its end of the line is closed: it is gone.

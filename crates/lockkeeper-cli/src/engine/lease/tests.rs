@@ -1,16 +1,25 @@
+use std::cell::Cell;
 use std::io::Write as _;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 
 use super::*;
-use crate::guardian::Times;
+use crate::guardian::{Line, Sheet, Times};
 use crate::kill_after::KillAfter;
 
 /// One who has hired a guardian, and that one's end of the line.
 fn hired(command: bool) -> (Box<Hired>, UnixStream) {
     let (line, its_end) = Line::pair().unwrap();
     let (child, sheet) = (Command::new("true").spawn().unwrap(), Sheet::new().unwrap());
-    let guardian = Guardian { child, _minded: None, line, sheet, gone: Cell::new(false) };
+    let guardian = Guardian {
+        child,
+        _minded: None,
+        line,
+        sheet,
+        gone: Cell::new(false),
+        is_waited_for: Cell::new(false),
+    };
     let care = Care {
         command,
         kill_after: KillAfter(None),

@@ -11,6 +11,7 @@ use crate::common::{self, Place, Reaped, until_true};
 fn rule_8_without_a_terminal_a_short_wait_is_silent_and_a_long_one_says_two_lines() {
     let place = Place::new();
     assert_eq!(place.run(["run", "a", "--", "true"]).err, "");
+    assert_eq!(place.run(["run", "a", "-q", "-v", "--", "true"]).err, "", "the quiet one holds");
     let said = || std::fs::read_to_string(place.path("said")).unwrap();
     // What is said by one that waits until `over` returns, and how long it was there.
     let wait_for = |options: &[&str], over: &dyn Fn()| {

@@ -32,7 +32,7 @@ fn what_is_no_history_is_told_in_one_line_and_64() {
     }
     let missing = Reader::open(dir.path().join("missing")).err().unwrap();
     assert_eq!(missing.exit_code(), 64);
-    assert!(missing.to_string().contains("missing: cannot be read: No such file"), "{missing}");
+    assert!(missing.to_string().contains("missing: there is no such file"), "{missing}");
     let directory = Reader::open(dir.path()).err().unwrap();
     assert_eq!(directory.exit_code(), 64, "{directory}");
 }

@@ -100,7 +100,7 @@ impl Engine for Memory {
         about.server = if self.shared {
             "this process, shared by name".to_owned()
         } else {
-            "this Locks only".to_owned()
+            "this process, not shared".to_owned()
         };
         about.immediate = true;
         about.can = about.can.without(&[Ability::Delay]).with(&[Ability::Together]);

@@ -91,7 +91,9 @@ pub(crate) fn registration() -> Registration {
 /// seconds in place of the longest lease: its leases are shorter than that, or end before a member
 /// forgets them. Nothing but a program that registers it can open such a URL.
 pub fn laboratory() -> Registration {
-    registered(&["redlock-lab"], |url, common| open(url, common, Some(LABORATORY_WAITS)))
+    registered(&[crate::open::table::LABORATORY], |url, common| {
+        open(url, common, Some(LABORATORY_WAITS))
+    })
 }
 
 fn registered(schemes: &'static [&'static str], open: Open) -> Registration {
