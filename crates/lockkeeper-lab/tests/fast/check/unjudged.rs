@@ -22,7 +22,7 @@ fn what_cannot_be_judged_is_one_line_and_64() {
         (text(&back), "clock goes back by 1 µs at record 2"),
         (text(&cut), "finished with 9 records and 4 are here"),
         (text(empty.path()), "no file in this directory ends in .lkh"),
-        ("/no/such/file", "No such file"),
+        ("/no/such/file", "there is no such file"),
     ] {
         let (code, out, err) = run(&[path]);
         assert_eq!((code, out.as_str(), err.lines().count()), (64, "", 1), "{path}: {err}");

@@ -24,8 +24,6 @@ use crate::words::name::{Kind, Name};
 const LATE_TRIES: usize = 3;
 /// How often a name is read again because others wrote first.
 pub(super) const CONFLICTS_MAX: u32 = 64;
-/// After so many a claim takes what is free, or is put into the line, whatever others write.
-const CONFLICTS_USUAL: u32 = 2;
 /// How much of a line is read at first.
 const WINDOW: i64 = 4;
 /// A place whose sign of life is this old gives another one.
@@ -95,7 +93,7 @@ impl Opened {
         wanted: impl Fn() -> bool,
     ) -> Result<Option<Done<T>>, Broken> {
         let mut window = (WINDOW, at.joins);
-        let (mut last, mut kept, mut conflicts) = (None, false, 0);
+        let (mut last, mut kept, mut conflicted) = (None, false, false);
         let began = self.now();
         for round in 0..CONFLICTS_MAX {
             let store = self.link.store(at.patience).await.map_err(Broken::unsent)?;
@@ -155,9 +153,9 @@ impl Opened {
                     continue;
                 }
             }
-            let beside = conflicts >= CONFLICTS_USUAL;
-            let joins = plan.joins_alone().filter(|place| beside && at.me == Some(place.claim));
-            let takes = at.place.filter(|place| beside && plan.takes_alone(&seen, place.claim));
+            let mine = |place: &&Place| conflicted && at.me == Some(place.claim);
+            let joins = plan.joins_alone().filter(mine);
+            let takes = at.place.filter(mine).filter(|p| plan.takes_alone(&seen, p.claim));
             let written = match joins.or(takes) {
                 None => store.write(at.kind, at.name, &plan, seen.now, at.not_after).await,
                 Some(place) => match comes(&store, &at, place, joins.is_some()).await {
@@ -185,7 +183,7 @@ impl Opened {
                 Ok(Written::Not(now)) if now > at.not_after => {
                     return last.filter(|broken: &Broken| broken.waited).map_or(Ok(None), Err);
                 }
-                Ok(Written::Not(_)) => conflicts += 1,
+                Ok(Written::Not(_)) => conflicted = true,
                 Err(broken) if broken.repeat => {
                     self.link.hindered((at.kind, at.name), at.waits, began, &broken);
                     if broken.waited && is_plain(at.kind) {

@@ -151,7 +151,7 @@ fn a_lock_taken_away_is_told_to_its_holder() {
 pub(super) fn proxied(server: &PostgresServer, options: &str) -> (Proxy, Process) {
     let proxy = Proxy::to(server.port());
     let at = format!("postgres://{USER}@127.0.0.1:{}/postgres", proxy.port());
-    let process = open(&format!("{at}?request_timeout=20s{options}")).expect("it can be used");
+    let process = open(&format!("{at}?request_timeout=5s{options}")).expect("it can be used");
     let warm = claim(&process, "a");
     granted(process.attempt(&warm));
     assert!(matches!(process.release(warm.id), End::Freed));

