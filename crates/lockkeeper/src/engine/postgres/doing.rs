@@ -24,6 +24,8 @@ use crate::words::name::{Kind, Name};
 const LATE_TRIES: usize = 3;
 /// How often a name is read again because others wrote first.
 pub(super) const CONFLICTS_MAX: u32 = 64;
+/// How often in a row a claim comes whatever others write.
+const TRIES: u32 = 4;
 /// How much of a line is read at first.
 const WINDOW: i64 = 4;
 /// A place whose sign of life is this old gives another one.
@@ -478,10 +480,11 @@ impl Opened {
 }
 
 /// Puts a place into the line of what somebody holds, or takes what nobody does, whatever others
-/// wrote since it was read. Beside one who takes and frees it all the time that is the other one of
-/// the two by the time that its commit was waited for, and the one that is needed after the next.
+/// wrote since it was read. Beside one who takes and frees it all the time it has become the other
+/// one of the two by the time that its commit was waited for: of a few tries in a row one meets
+/// what it needs.
 async fn comes(store: &Store, at: &At<'_>, place: &Place, joins: bool) -> Result<bool, Broken> {
-    for _ in 0..2 {
+    for _ in 0..TRIES {
         let came = match joins {
             true => store.join(at.kind, at.name, place, at.not_after).await?,
             false => store.acquire(at.kind, at.name, place, at.not_after).await?.is_some(),
@@ -500,6 +503,6 @@ fn left() -> Error {
 /// How long is waited before a name is read again: longer each time, and never the same in two
 /// processes.
 pub(super) fn jitter(round: u32) -> Duration {
-    let most = 200u64 << round.min(6);
+    let most = 200u64 << round.min(4);
     Duration::from_micros(u64::try_from(ClaimId::fresh().0 >> 64).unwrap_or(0) % most)
 }
