@@ -127,7 +127,9 @@ impl Hired {
                     ..Place::default()
                 };
             }
-            Tell::Silence | Tell::Why(_) => {}
+            // It may answer again by the time that this counts.
+            Tell::Silence => self.asked = None,
+            Tell::Why(_) => {}
             Tell::Unreachable { refused, silent_ms, why } => {
                 let silent_for = Duration::from_millis(silent_ms);
                 self.outages.push_back(Outage::Unreachable { refused, silent_for, why });
@@ -222,12 +224,15 @@ impl Waiting for Hired {
                 Some(asked) => self.heard >= self.asked || self.is_answered(asked + ANSWERS_WITHIN),
                 None => self.ask(ANSWERS_WITHIN),
             };
+        // Who holds it came with that.
+        self.known = is_reached;
         // It would leave its place as long as it may; that ends with the lease.
         self.guardian.is_waited_for.set(is_reached);
         is_reached
     }
 
     fn finish(mut self: Box<Self>) -> Result<Got> {
+        self.guardian.is_waited_for.set(true);
         while self.stage() != Stage::Over {
             _ = poll(&mut [PollFd::new(self.news(), PollFlags::POLLIN)], timeout(None));
         }

@@ -162,10 +162,8 @@ impl Opened {
                 None => store.write(at.kind, at.name, &plan, seen.now, at.not_after).await,
                 Some(place) => match comes(&store, &at, place, joins.is_some()).await {
                     Ok(true) => {
-                        // The next look finds it there.
-                        if joins.is_some() {
-                            self.claims().stands(place.claim);
-                        }
+                        // The next look finds it there; one that fails has not undone it (R4).
+                        self.claims().stands(place.claim);
                         continue;
                     }
                     Ok(false) => Ok(Written::Not(seen.now)),
@@ -198,7 +196,8 @@ impl Opened {
             if self.now().since(began) > self.link.options.request_timeout {
                 break;
             }
-            sleep(jitter(round)).await;
+            // Who comes whatever others write needs no long pauses.
+            sleep(jitter(at.place.map_or(round, |_| round.min(4)))).await;
         }
         Err(last.unwrap_or_else(|| {
             let text = "others write it again and again: ask later";
@@ -503,6 +502,6 @@ fn left() -> Error {
 /// How long is waited before a name is read again: longer each time, and never the same in two
 /// processes.
 pub(super) fn jitter(round: u32) -> Duration {
-    let most = 200u64 << round.min(4);
+    let most = 200u64 << round.min(6);
     Duration::from_micros(u64::try_from(ClaimId::fresh().0 >> 64).unwrap_or(0) % most)
 }
