@@ -22,9 +22,7 @@ use crate::words::name::{Kind, Name};
 
 /// How often a request is sent again because it came late by the server's clock.
 const LATE_TRIES: usize = 3;
-/// How often a name is read again because others wrote first.
-pub(super) const CONFLICTS_MAX: u32 = 64;
-/// How often in a row a claim comes whatever others write.
+/// How often in a row a claim comes whatever others write, before it is read again.
 const TRIES: u32 = 4;
 /// How much of a line is read at first.
 const WINDOW: i64 = 4;
@@ -48,6 +46,15 @@ pub(super) struct Done<T> {
     /// Our reading from before it can have happened.
     before: Ticks,
     seen: Seen,
+    /// It holds with this number, whatever was decided.
+    took: Option<u64>,
+}
+
+/// What became of a claim that comes whatever others write.
+enum Came {
+    Holds { version: i64, number: u64, before: Ticks },
+    Stands,
+    Not,
 }
 
 /// Where somebody works, and until when it counts.
@@ -68,6 +75,14 @@ struct At<'a> {
     place: Option<&'a Place>,
 }
 
+impl<'a> At<'a> {
+    /// Of somebody who is no claim, and has all the time that there is.
+    fn new(kind: Kind, name: &'a Name, patience: Duration) -> Self {
+        let (me, waits, place, not_after) = (None, None, None, Us::MAX);
+        Self { kind, name, me, waits, not_after, patience, stated: false, joins: false, place }
+    }
+}
+
 pub(super) fn late() -> Error {
     Error::new(ErrorKind::TimedOut, "the request arrived after its time")
 }
@@ -86,8 +101,9 @@ impl Opened {
         self.link.context.clock.now()
     }
 
-    /// Reads a name, lets `decide` work on it, and writes if nobody wrote meanwhile; else again.
-    /// Answers `None` where the time is over by the server's clock.
+    /// Reads a name, lets `decide` work on it, and writes if nobody wrote meanwhile; else again,
+    /// for `request_timeout`. Answers `None` where the time is over by the server's clock. An error
+    /// with `repeat` says that others wrote all the time, and that nothing was done.
     async fn step<T>(
         &self,
         at: At<'_>,
@@ -95,9 +111,13 @@ impl Opened {
         wanted: impl Fn() -> bool,
     ) -> Result<Option<Done<T>>, Broken> {
         let mut window = (WINDOW, at.joins);
-        let (mut last, mut kept, mut conflicted) = (None, false, false);
+        let (mut last, mut kept, mut conflicted) = (None::<Broken>, false, false);
         let began = self.now();
-        for round in 0..CONFLICTS_MAX {
+        for round in 0u32.. {
+            let in_the_way = conflicted || last.is_some();
+            if in_the_way && self.now().since(began) > self.link.options.request_timeout {
+                break;
+            }
             let store = self.link.store(at.patience).await.map_err(Broken::unsent)?;
             let looked = kept || self.was_kept(at.kind, at.name);
             if looked {
@@ -131,7 +151,7 @@ impl Opened {
             let lapsed = work.has_lapsed();
             let Some(plan) = work.plan() else {
                 let version = seen.row.as_ref().map_or(0, |row| row.version);
-                return Ok(Some(Done { value, version, before, seen }));
+                return Ok(Some(Done { value, version, before, seen, took: None }));
             };
             if !wanted() {
                 return Err(Broken::unsent(left()));
@@ -155,18 +175,22 @@ impl Opened {
                     continue;
                 }
             }
-            let mine = |place: &&Place| conflicted && at.me == Some(place.claim);
-            let joins = plan.joins_alone().filter(mine);
-            let takes = at.place.filter(mine).filter(|p| plan.takes_alone(&seen, p.claim));
-            let written = match joins.or(takes) {
+            let joins = plan.joins_alone().is_some();
+            let alone =
+                |place: &&Place| conflicted && (joins || plan.takes_alone(&seen, place.claim));
+            let written = match at.place.filter(alone) {
                 None => store.write(at.kind, at.name, &plan, seen.now, at.not_after).await,
-                Some(place) => match comes(&store, &at, place, joins.is_some()).await {
-                    Ok(true) => {
+                Some(place) => match self.comes(&store, &at, place, joins, &wanted).await {
+                    Ok(Came::Holds { version, number, before }) => {
+                        let took = Some(number);
+                        return Ok(Some(Done { value, version, before, seen, took }));
+                    }
+                    Ok(Came::Stands) => {
                         // The next look finds it there; one that fails has not undone it (R4).
                         self.claims().stands(place.claim);
                         continue;
                     }
-                    Ok(false) => Ok(Written::Not(seen.now)),
+                    Ok(Came::Not) => Ok(Written::Not(seen.now)),
                     Err(broken) => Err(broken),
                 },
             };
@@ -176,14 +200,14 @@ impl Opened {
                         Written::First(version) => version,
                         _ => plan.row.version,
                     };
-                    return Ok(Some(Done { value, version, before, seen }));
+                    return Ok(Some(Done { value, version, before, seen, took: None }));
                 }
                 // Somebody stood on the row until it was too late: that is the reason, and nobody
                 // holds it. Another conflict is none.
                 Ok(Written::Not(now)) if now > at.not_after => {
-                    return last.filter(|broken: &Broken| broken.waited).map_or(Ok(None), Err);
+                    return last.filter(|broken| broken.waited).map_or(Ok(None), Err);
                 }
-                Ok(Written::Not(_)) => conflicted = true,
+                Ok(Written::Not(_)) => (conflicted, last) = (true, None),
                 Err(broken) if broken.repeat => {
                     self.link.hindered((at.kind, at.name), at.waits, began, &broken);
                     if broken.waited && is_plain(at.kind) {
@@ -193,19 +217,49 @@ impl Opened {
                 }
                 Err(broken) => return Err(broken),
             }
-            if self.now().since(began) > self.link.options.request_timeout {
-                break;
-            }
             // Who comes whatever others write needs no long pauses.
             sleep(jitter(at.place.map_or(round, |_| round.min(4)))).await;
         }
-        Err(last.unwrap_or_else(|| {
-            let text = "others write it again and again: ask later";
-            let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
-            // Whoever asked for the lock asks again.
-            let certain = at.place.is_none();
-            Broken { repeat: true, certain, ..Broken::unsent(error.name(at.name)) }
-        }))
+        Err(match last {
+            Some(broken) => Broken { repeat: false, ..broken },
+            None => {
+                let text = "others write it again and again: ask later";
+                let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
+                Broken { repeat: true, ..Broken::unsent(error.name(at.name)) }
+            }
+        })
+    }
+
+    /// Puts a place into the line of what somebody holds, or takes what nobody does, whatever
+    /// others wrote since it was read. Beside one who takes and frees it all the time it has become
+    /// the other one of the two by the time that its commit was waited for: so first what was read,
+    /// then the other one, in turns.
+    async fn comes(
+        &self,
+        store: &Store,
+        at: &At<'_>,
+        place: &Place,
+        joins: bool,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Came, Broken> {
+        for tried in 0..TRIES {
+            if if tried % 2 == 0 { joins } else { !joins && at.joins } {
+                if store.join(at.kind, at.name, place, at.not_after).await? {
+                    return Ok(Came::Stands);
+                }
+            } else {
+                let before = self.now();
+                let took = store.acquire(at.kind, at.name, place, at.not_after).await?;
+                if let Some((version, number, now)) = took {
+                    self.claims().heard(now, before);
+                    return Ok(Came::Holds { version, number, before });
+                }
+            }
+            if !wanted() {
+                return Err(Broken::unsent(left()));
+            }
+        }
+        Ok(Came::Not)
     }
 
     /// Follows a claim's request to its answer.
@@ -221,7 +275,13 @@ impl Opened {
                     self.claims().answered(now, before, id, version, reply)
                 }
                 Err(broken) => {
-                    Verdict::Tell(self.claims().unanswered(now, id, broken.certain, broken.error))
+                    let conflict = broken.repeat && !broken.waited;
+                    let told = self.claims().unanswered(now, id, broken.certain, broken.error);
+                    Verdict::Tell(match told {
+                        // Others were in the way, and nothing is there: it asks anew.
+                        Attempt::Failed(error) if conflict => Attempt::Unknown(error),
+                        told => told,
+                    })
                 }
             };
             if let Verdict::Tell(attempt) = verdict {
@@ -264,15 +324,13 @@ impl Opened {
         let stated = place.hold.is_some_and(|hold| self.claims().is_stated(hold));
         let joins = asked.line == Line::Join && !*stood;
         let at = At {
-            kind,
-            name,
             me: Some(id),
             waits: Some(id),
             not_after: *not_after,
-            patience,
             stated,
             joins,
             place: Some(place).filter(|place| place.hold.is_none() && is_plain(kind)),
+            ..At::new(kind, name, patience)
         };
         let decide = |work: &mut Work| match place.hold {
             Some(_) => work.convert(asked),
@@ -283,6 +341,10 @@ impl Opened {
             let Some(done) = self.step(at, decide, || self.claims().wants(id)).await? else {
                 return stood_on.map_or(Ok((self.now(), 0, Reply::Late)), Err);
             };
+            if let Some(number) = done.took {
+                let reply = Reply::Granted { number, lease: place.ttl };
+                return Ok((done.before, done.version, reply));
+            }
             if let (Reply::InLine { .. }, Some((mine, _))) = (&done.value, &done.seen.mine) {
                 // Its own row, so that nobody who writes the name's is in the way.
                 let old = mine.alive < done.seen.now + LIVES - SIGN_AGAIN;
@@ -358,15 +420,11 @@ impl Opened {
                     claims.request(self.now(), again.id)
                 });
                 let at = At {
-                    kind,
-                    name: &name,
                     me: Some(id),
                     waits: again.map(|again| again.id),
-                    not_after: Us::MAX,
-                    patience,
                     stated,
                     joins: request.is_some(),
-                    place: None,
+                    ..At::new(kind, &name, patience)
                 };
                 let decide = |work: &mut Work| {
                     work.release(id, refuse, request.as_ref().map(|request| &request.asked))
@@ -390,17 +448,7 @@ impl Opened {
                 }
             }
             Leaving::Asking { kind, name, place, refuse } => {
-                let at = At {
-                    kind,
-                    name: &name,
-                    me: Some(id),
-                    waits: Some(id),
-                    not_after: Us::MAX,
-                    patience,
-                    stated: false,
-                    joins: false,
-                    place: None,
-                };
+                let at = At { me: Some(id), waits: Some(id), ..At::new(kind, &name, patience) };
                 match self.step(at, |work| work.withdraw(&place, refuse), || true).await {
                     Ok(Some(done)) => (ended(done.value), None),
                     Ok(None) => (End::Unknown(late()), None),
@@ -440,10 +488,7 @@ impl Opened {
         kind: Kind,
         name: &Name,
     ) -> Result<(Vec<Option<u64>>, Ticks)> {
-        let patience = self.link.options.request_timeout;
-        let (me, waits, not_after) = (None, None, Us::MAX);
-        let (stated, joins, place) = (false, false, None);
-        let at = At { kind, name, me, waits, not_after, patience, stated, joins, place };
+        let at = At::new(kind, name, self.link.options.request_timeout);
         let renew = |work: &mut Work| Ok(ids.iter().map(|id| work.renew(*id)).collect());
         match self.step(at, renew, || true).await {
             Ok(Some(done)) => Ok((done.value, done.before)),
@@ -459,11 +504,8 @@ impl Opened {
         name: &Name,
         decide: impl FnMut(&mut Work) -> Result<T, Stop>,
     ) -> Result<T> {
-        let patience = self.link.options.connect_timeout;
         // Forced release: whose transaction may be there nobody here knows.
-        let (me, waits, not_after) = (None, None, Us::MAX);
-        let (stated, joins, place) = (true, false, None);
-        let at = At { kind, name, me, waits, not_after, patience, stated, joins, place };
+        let at = At { stated: true, ..At::new(kind, name, self.link.options.connect_timeout) };
         match self.step(at, decide, || true).await {
             Ok(Some(done)) => Ok(done.value),
             Ok(None) => Err(late()),
@@ -476,23 +518,6 @@ impl Opened {
     pub(super) async fn store(&self) -> Result<Arc<Store>> {
         self.link.store(self.link.options.connect_timeout).await
     }
-}
-
-/// Puts a place into the line of what somebody holds, or takes what nobody does, whatever others
-/// wrote since it was read. Beside one who takes and frees it all the time it has become the other
-/// one of the two by the time that its commit was waited for: of a few tries in a row one meets
-/// what it needs.
-async fn comes(store: &Store, at: &At<'_>, place: &Place, joins: bool) -> Result<bool, Broken> {
-    for _ in 0..TRIES {
-        let came = match joins {
-            true => store.join(at.kind, at.name, place, at.not_after).await?,
-            false => store.acquire(at.kind, at.name, place, at.not_after).await?.is_some(),
-        };
-        if came {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn left() -> Error {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::doing::{CONFLICTS_MAX, Opened, is_plain, jitter, late};
+use super::doing::{Opened, is_plain, jitter, late};
 use super::errors::Broken;
 use super::store::Written;
 use super::wire::all;
@@ -18,6 +18,8 @@ use crate::words::name::{Kind, Name};
 
 /// How much of a line is read: whoever stands there goes first.
 const WINDOW: i64 = 64;
+/// How often names are read again because others wrote first.
+const CONFLICTS_MAX: u32 = 64;
 
 impl Opened {
     /// Asks for all of several claims, none of which stands in line.

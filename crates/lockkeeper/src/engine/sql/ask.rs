@@ -225,6 +225,7 @@ impl Work {
             }
         }
         self.refuse(place.claim, refuse);
+        self.behind = refuse > 0;
         self.settle()?;
         Ok(was)
     }

@@ -370,7 +370,8 @@ impl Claims {
         if !asking.leaving && asking.give_up.is_none_or(|at| at > now) {
             return Verdict::Again;
         }
-        let (certain, leaving) = (!asking.doubtful && !asking.stood, asking.leaving);
+        let leaving = asking.leaving;
+        let certain = !asking.doubtful && !asking.stood && asking.was.is_none();
         let error = Error::new(ErrorKind::TimedOut, "the request arrived after its time");
         if !certain && !leaving {
             // What an earlier request did is there: whoever asked has to leave.
@@ -417,16 +418,22 @@ impl Claims {
         asking.in_flight = asking.in_flight.saturating_sub(1);
         asking.doubtful |= !certain;
         let pushed = asking.pushed.take();
-        if certain && asking.stood && !asking.leaving {
-            // It stands as before, and what a push said meanwhile holds.
+        if asking.stood && !asking.leaving {
+            // Whatever became of the request, what a push said meanwhile holds.
             asking.in_line = true;
             if let Some(grant) = pushed.and_then(|pushed| self.take_push(now, id, &pushed)) {
                 return Attempt::Granted(grant);
             }
             return Attempt::Unknown(error);
         }
-        // A place that was there before this request is still there.
-        if asking.doubtful || asking.leaving || asking.stood {
+        if asking.doubtful || asking.leaving {
+            return Attempt::Unknown(error);
+        }
+        let refuse = asking.refuse();
+        if let Some(mut held) = asking.was.take() {
+            // Only the question came to nothing: it holds as before.
+            held.refuse = held.refuse.max(refuse);
+            self.claims.insert(id, Entry::Held(held));
             return Attempt::Unknown(error);
         }
         self.forget(id);

@@ -156,6 +156,9 @@ pub(in crate::engine) struct Work {
     pub(super) pause: Option<Us>,
     /// A holder's own transaction keeps the lock from passing.
     pub(super) kept: bool,
+    /// Something of the claim may still be on its way to the row: it is written although nothing
+    /// differs, behind all that is there.
+    pub(super) behind: bool,
 }
 
 impl Work {
@@ -197,6 +200,7 @@ impl Work {
             queue: false,
             pause: None,
             kept: false,
+            behind: false,
         })
     }
 
@@ -216,6 +220,7 @@ impl Work {
     pub(in crate::engine) fn plan(self) -> Option<Plan> {
         // A lease that was clamped is written down, or each look would find as much left of it.
         let same = self.lock == self.before
+            && !self.behind
             && !self.before.clamped
             && self.removed.is_empty()
             && self.asked.is_empty()

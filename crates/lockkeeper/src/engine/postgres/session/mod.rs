@@ -191,8 +191,13 @@ impl Opened {
     async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
         let mut renewals = Vec::with_capacity(leases.len());
         for lease in leases {
-            let slot = self.state().slots.get(lease).map(|slot| slot.connection.clone());
-            renewals.push(match slot {
+            let connection = {
+                let state = self.state();
+                // One that has no locks, or none any more, renews nothing.
+                let slot = state.slots.get(lease).filter(|slot| !slot.keys.is_empty());
+                slot.map(|slot| slot.connection.clone())
+            };
+            renewals.push(match connection {
                 None => Renewal::Gone(Lost::SessionEnded),
                 Some(connection) => match connection.prove(&self.context.clock).await {
                     Ok(since) => {

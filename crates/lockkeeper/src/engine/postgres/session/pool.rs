@@ -285,20 +285,21 @@ impl Opened {
     fn broke(self: &Arc<Self>, connection: &Arc<Connection>) {
         let (mut lost, mut claims) = (false, Vec::new());
         let left_something = {
-            let mut state = self.state();
-            let Some(slot) = state.slots.get(&connection.lease) else { return };
+            let state = &mut *self.state();
+            let Some(slot) = state.slots.get_mut(&connection.lease) else { return };
             let left_something = !slot.keys.is_empty() && !state.closed;
-            for claim in slot.keys.values().copied().collect::<Vec<_>>() {
+            // What is told as lost is not asked for any more; the others may have theirs still.
+            slot.keys.retain(|_, claim| {
                 let held = |entry: &&Arc<Entry>| matches!(*entry.stand.borrow(), Stand::Held(..));
-                match state.claims.get(&claim).filter(held).cloned() {
-                    Some(entry) => {
-                        state.claims.remove(&claim);
-                        entry.stand.send_replace(Stand::Lost);
-                        lost = true;
-                    }
-                    None => claims.push(claim),
-                }
-            }
+                let Some(entry) = state.claims.get(claim).filter(held).cloned() else {
+                    claims.push(*claim);
+                    return true;
+                };
+                state.claims.remove(claim);
+                entry.stand.send_replace(Stand::Lost);
+                lost = true;
+                false
+            });
             left_something
         };
         if lost {

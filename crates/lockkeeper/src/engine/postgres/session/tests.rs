@@ -28,7 +28,7 @@ fn open_for(seconds: u32, server: &str, more: &str) -> Result<Process, Error> {
 }
 
 fn process(server: &PostgresServer) -> Process {
-    open_with(&server.url(), "").expect("the server can be used")
+    open_with(&server.url(), "&request_timeout=20s").expect("the server can be used")
 }
 
 /// How many advisory locks the server has, and how many wait for one.
@@ -198,7 +198,8 @@ fn r2_a_connection_that_the_server_ends_is_a_lost_hold_and_is_told_at_once() {
         _ => None,
     });
     assert_eq!(which, Which::Lease(lease));
-    assert!(matches!(one.release(held.id), End::NotOurs));
+    let end = one.release(held.id);
+    assert!(matches!(end, End::NotOurs), "{end:?}");
     assert!(matches!(one.wait(one.engine.renew(&[lease]))[..], [Renewal::Gone(_)]));
     // The next one is on another connection, and the server says that it ends one before it gives
     // back what that one had.
@@ -421,7 +422,7 @@ fn r12_a_name_that_is_no_key_is_refused_or_hashed_as_psql_hashes_it() {
         }
         other => panic!("{other:?}"),
     }
-    let hashes = open_with(&server.url(), "&names=hash").unwrap();
+    let hashes = open_with(&server.url(), "&names=hash&request_timeout=20s").unwrap();
     assert!(hashes.engine.describe().warnings.iter().any(|w| w.id == "hashed-names"));
     let mut psql = Psql::start(&server);
     for name in ["stock/sku-42", "it's \\ é \u{1F512}", "042"] {

@@ -94,13 +94,16 @@ fn a_push_behind_a_question_that_failed_is_a_grant() {
 
 #[test]
 fn a_push_before_a_question_that_fails_is_a_grant() {
-    let mut claims = claims();
-    let id = stands(&mut claims);
-    claims.request(NOW, id).expect("it is wanted");
-    assert!(claims.pushed(NOW, &push(id)).is_none(), "the answer is on its way");
-    let attempt = fails(&mut claims, id);
-    let Attempt::Granted(grant) = attempt else { panic!("{attempt:?}") };
-    assert!(grant.lease.expect("a lease").confirm);
+    for certain in [true, false] {
+        let mut claims = claims();
+        let id = stands(&mut claims);
+        claims.request(NOW, id).expect("it is wanted");
+        assert!(claims.pushed(NOW, &push(id)).is_none(), "the answer is on its way");
+        let error = Error::new(ErrorKind::Unreachable, "the connection is gone");
+        let attempt = claims.unanswered(NOW, id, certain, error);
+        let Attempt::Granted(grant) = attempt else { panic!("{certain}: {attempt:?}") };
+        assert!(grant.lease.expect("a lease").confirm);
+    }
 }
 
 #[test]
@@ -171,6 +174,17 @@ fn r2_a_hold_that_is_asked_about_is_renewed_meanwhile_and_stays_what_it_was() {
     let verdict = claims.answered(NOW, NOW, id, 7, granted(3));
     assert!(matches!(verdict, Verdict::Tell(Attempt::Granted(_))), "{verdict:?}");
     assert!(claims.is_stated(id), "its statement may still keep the lock");
+    // Where the question comes to nothing it holds as before.
+    for certain in [true, false] {
+        claims.ask(NOW, &claim, Line::Join, None);
+        claims.request(NOW, id).expect("it is wanted");
+        let error = Error::new(ErrorKind::Unreachable, "the connection is gone");
+        let told = claims.unanswered(NOW, id, certain, error);
+        assert!(matches!(told, Attempt::Unknown(_)), "{certain}: {told:?}");
+        let renewed = claims.renewal(id.into()).map(|renewing| renewing.number);
+        assert_eq!(renewed, Some(3), "{certain}");
+        claims.answered(NOW, NOW, id, 7, granted(3));
+    }
     // Where the answer says that it is gone, it is.
     claims.ask(NOW, &claim, Line::Join, None);
     claims.request(NOW, id).expect("it is wanted");
