@@ -9,7 +9,9 @@ use crate::packages::ensure;
 use crate::project::{COLD, cargo, root};
 use crate::selection::Selection;
 use crate::stage::{HANGS, Stage, Workshop, run_all};
-use crate::test::{BUILD, MODELS, announce, integration, programs, seats, timed};
+use crate::test::{
+    BUILD, MODELS, announce, integration, judge_time, programs, seats, timed, without_root,
+};
 use crate::tools::{Need, needed};
 use crate::{Outcome, dist, drivers, project, readme, torture};
 
@@ -24,8 +26,9 @@ const OF_FEW_PACKAGES: [&str; 4] = [MODELS, "sweep", "broken-clients", "releases
 const STAGES: &[Stage] = &[
     Stage {
         name: "timed",
-        minutes: 1.0,
-        what: "tests that take time by a clock, which a slow machine fails: named timed_*",
+        minutes: 1.5,
+        what: "tests that take time by a clock, which a slow machine fails: named timed_*, and \
+               what the suite promises in a time",
         vital: false,
         run: timed,
     },
@@ -147,7 +150,9 @@ fn chosen(names: &[&String]) -> Result<Vec<&'static Stage>, String> {
 fn long_tests(workshop: &Workshop) -> Outcome {
     let own = [BROKEN_CLIENTS, SWEEP, RELEASES];
     let names = |name: &str| name.starts_with("long_") && !own.contains(&name);
-    let jobs = integration(workshop, &programs(workshop)?, names)?;
+    let mut jobs = integration(&programs(workshop)?, names)?;
+    without_root(workshop, &mut jobs);
+    judge_time(&mut jobs);
     workshop.run_all(jobs, seats())
 }
 

@@ -105,14 +105,15 @@ impl Kept {
         self.last.push_back(line);
     }
 
-    fn ended(mut self, status: Option<ExitStatus>) -> Ended {
+    fn ended(mut self, status: Option<ExitStatus>, hung: Option<Vec<String>>) -> Ended {
         let (failures, last) = (mem::take(&mut self.failures), mem::take(&mut self.last));
         let why = if failures.is_empty() { last.into() } else { failures };
         let Self { closing, failed, mut wrong, long, not_tried, .. } = self;
-        if self.unexplained {
+        // A program that hung and was ended says why of none of its failures, and runs again.
+        if self.unexplained && hung.is_none() {
             wrong.get_or_insert_with(|| "a test failed, and why is not known".to_owned());
         }
-        Ended { status, hung: None, closing, why, failed, wrong, long, not_tried }
+        Ended { status, hung, closing, why, failed, wrong, long, not_tried }
     }
 }
 
@@ -287,11 +288,11 @@ fn follow(
                     break;
                 }
             }
-            return Ok(Ended { hung, ..kept.ended(None) });
+            return Ok(kept.ended(None, hung));
         }
     }
     let status = child.wait().map_err(|error| fail(command, error))?;
-    Ok(kept.ended(Some(status)))
+    Ok(kept.ended(Some(status), None))
 }
 
 fn relay(output: impl Read, mut ours: impl Write, mut keep: impl FnMut(String)) {

@@ -12,7 +12,6 @@ mod older;
 mod packages;
 mod project;
 mod readme;
-mod rename;
 mod runner;
 mod sandbox;
 mod selection;
@@ -48,8 +47,7 @@ cargo xtask TASK
              what follows goes to `lockkeeper bench`. --peers instead: other libraries on the \
              same work, in turn with ours; --rounds N (15), --on redis, zookeeper, redlock or \
              postgres (all)
-  fmt        check the formatting and the width of every line, and that no renamed word is left
-  rename     apply the renames of xtask/renames.txt, also to a branch that was begun before them
+  fmt        check the formatting and the width of every line
   docs       build the documentation of the workspace, warnings denied; --open shows it
   dist       static binary, archive, Debian package, image, checksums and SBOM into target/dist; \
              --check installs and tries each; --compare measures the static binary beside the \
@@ -77,7 +75,6 @@ fn main() -> ExitCode {
         "bench" => tasks::bench(&rest),
         "fmt" => tasks::fmt(&rest),
         "docs" => tasks::docs(&rest),
-        "rename" => rename::run(&rest),
         "dist" => dist::run(&rest),
         // For itself: a name server in a network of its own.
         "__names" => dist::answer_names(),

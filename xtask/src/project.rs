@@ -88,8 +88,6 @@ pub struct IntegrationTest {
     pub package: PathBuf,
     /// Where it begins.
     pub source: PathBuf,
-    /// It mounts file systems, changes users or makes network namespaces, and fails without root.
-    pub needs_root: bool,
     /// It measures, and says in its first lines that nothing may run beside it.
     pub alone: bool,
 }
@@ -102,9 +100,6 @@ impl IntegrationTest {
         self.program == self.name || in_module()
     }
 }
-
-/// What a test that needs root says when it fails without.
-const NEEDS_ROOT: &str = "run it as root, as CI does";
 
 /// The integration tests of the workspace, by name, the long ones too.
 pub fn integration_tests() -> Result<Vec<IntegrationTest>, String> {
@@ -128,7 +123,6 @@ pub fn integration_tests() -> Result<Vec<IntegrationTest>, String> {
                 program,
                 package: package.clone(),
                 source,
-                needs_root: text.contains(NEEDS_ROOT),
                 alone: runs_alone(&text),
             });
         }
@@ -198,23 +192,13 @@ fn read_dir(path: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::NEEDS_ROOT;
 
     #[test]
     fn the_features_of_a_manifest_are_its_keys_without_comments() {
         let manifest = "[package]\nname = \"x\"\n[features]\ndefault = [\"a\"]\n# b = []\na = \
                         []\nc = [\"dep:c\"]\n\n[dependencies]\nd = \"1\"\n";
         assert_eq!(features_of(manifest), ["default", "a", "c"]);
-    }
-
-    #[test]
-    fn tests_that_need_root_are_known_by_what_they_say_without_it() {
-        let tests = integration_tests().unwrap();
-        let needs =
-            |name: &str| tests.iter().find(|test| test.name == name).map(|test| test.needs_root);
-        assert_eq!(
-            (needs("hostile_directories"), needs("run_rules"), needs("models")),
-            (Some(true), Some(false), Some(false))
-        );
     }
 
     #[test]
@@ -228,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_test_that_does_what_only_root_may_says_that_it_needs_root() {
+    fn every_file_that_does_what_only_root_may_has_tests_that_need_root() {
         for source in integration_tests().unwrap().into_iter().map(|test| test.source) {
             let text = fs::read_to_string(&source).unwrap();
             let does = ["\"unshare\"", "\"setpriv\"", "\"mount\"", "chown("]
@@ -257,7 +241,6 @@ mod tests {
             program: name.to_owned(),
             package: PathBuf::new(),
             source: PathBuf::new(),
-            needs_root: false,
             alone: name == "b",
         };
         assert_eq!(twice(&["a", "b", "c"].map(of)), None);

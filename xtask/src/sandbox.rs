@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,10 +50,7 @@ impl Sandbox {
             fs::remove_dir_all(&dir)?;
         }
         fs::create_dir(&dir)?;
-        // Of all runs of this user, for another clone may be tested at the same time. It is empty,
-        // and stays: whoever takes it away divides those who use it.
-        let ports = dir.with_file_name(format!("lk-ports-{}", fs::metadata(&dir)?.uid()));
-        Self { ports, dir, mark }.furnish()
+        Self { ports: ports(&dir)?, dir, mark }.furnish()
     }
 
     /// Where a test of ours may write.
@@ -91,10 +88,11 @@ impl Sandbox {
     /// Gives a command the sandbox's home and temporary directory, and nothing of the user's
     /// settings.
     pub fn apply<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        // As cargo finds it where HOME is not set: in the password database.
+        let home = std::env::home_dir().filter(|home| home.is_absolute());
         for (variable, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
             // These two follow HOME, and the toolchain is the user's.
-            if std::env::var_os(variable).is_none() {
+            if let Some(home) = home.as_ref().filter(|_| std::env::var_os(variable).is_none()) {
                 command.env(variable, home.join(folder));
             }
         }
@@ -174,6 +172,21 @@ impl Sandbox {
             thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// The file of all runs on this machine: another clone may be tested at the same time, by another
+/// user. It is empty, and stays: whoever takes it away divides those who use it. Where it is not
+/// for everybody, each user has one.
+fn ports(beside: &Path) -> io::Result<PathBuf> {
+    let shared = beside.with_file_name("lk-ports");
+    // The system lets nobody create what is there and belongs to somebody else.
+    if let Ok(file) = fs::File::options().write(true).create_new(true).open(&shared) {
+        file.set_permissions(fs::Permissions::from_mode(0o666))?;
+    }
+    if fs::File::options().write(true).open(&shared).is_ok() {
+        return Ok(shared);
+    }
+    Ok(beside.with_file_name(format!("lk-ports-{}", fs::metadata(beside)?.uid())))
 }
 
 impl Drop for Sandbox {

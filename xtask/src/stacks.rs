@@ -3,19 +3,28 @@
 use std::fs::{read_dir, read_to_string};
 use std::process::{Command, Stdio};
 
-/// Where the threads of a process are, and those of the Java servers that it started, as far as
-/// there are debuggers.
+/// Where the threads of a process are, and those of our programs and the Java servers that it
+/// started, as far as there are debuggers.
 pub fn of(pid: u32) -> Vec<String> {
-    let mut stacks =
-        told(&["gdb", "-batch", "-ex", "thread apply all backtrace 30", "-p"], pid, &['#', 'T']);
+    let mut stacks = threads(pid);
     if stacks.is_empty() {
         stacks.push("no stacks: gdb is missing, or may not look".to_owned());
+    }
+    for ours in ["lockkeeper", "lab-helper"] {
+        for process in descendants(pid, ours) {
+            stacks.push(format!("{ours}, process {process}:"));
+            stacks.extend(threads(process));
+        }
     }
     for java in descendants(pid, "java") {
         stacks.push(format!("Java server, process {java}:"));
         stacks.extend(told(&["jstack"], java, &['"', '\t', ' ']));
     }
     stacks
+}
+
+fn threads(pid: u32) -> Vec<String> {
+    told(&["gdb", "-batch", "-ex", "thread apply all backtrace 30", "-p"], pid, &['#', 'T'])
 }
 
 /// What a debugger says of a process in lines that begin so; it may hang as well.

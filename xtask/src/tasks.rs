@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::project::{cargo, must};
-use crate::{Outcome, drivers, known, rename, width};
+use crate::{Outcome, drivers, known, width};
 
 /// The command that documents the workspace, warnings denied.
 pub fn document() -> Command {
@@ -26,7 +26,6 @@ pub fn docs(words: &[String]) -> Outcome {
 pub fn fmt(words: &[String]) -> Outcome {
     known(words, &[])?;
     must(&mut cargo(&["fmt", "--all", "--check"]))?;
-    rename::check()?;
     width::check()
 }
 

@@ -34,7 +34,7 @@ pub fn check() -> Outcome {
 }
 
 /// The files that git knows or would take in, by their path from the root.
-pub fn tracked() -> Result<Vec<String>, String> {
+fn tracked() -> Result<Vec<String>, String> {
     let mut git = std::process::Command::new("git");
     git.current_dir(root()).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let out = git.output().map_err(|error| format!("cannot start git: {error}"))?;

@@ -219,7 +219,7 @@ mod tests {
         let (name, program) = (name.to_owned(), program.to_owned());
         let package = PathBuf::from("/x/crates/p");
         let source = PathBuf::new();
-        IntegrationTest { name, program, package, source, needs_root: false, alone: false }
+        IntegrationTest { name, program, package, source, alone: false }
     }
 
     #[test]

@@ -96,6 +96,9 @@ mod tests {
         for weight in WEIGHTS.iter().filter(|weight| !weight.name.contains(':')) {
             assert!(tests.iter().any(|test| test.name == weight.name), "{}", weight.name);
         }
+        for (name, row) in crate::test::ROWS {
+            assert!(weight(&format!("{name}:{row}")).seconds > OTHER.seconds, "{name}: {row}");
+        }
         assert!(weight("conformance").seconds > weight("no such test").seconds);
     }
 }

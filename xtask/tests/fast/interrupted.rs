@@ -46,6 +46,9 @@ fn a_signal_for_us_alone_ends_the_build_and_its_table_is_printed() {
     assert!(!fs::exists(format!("/proc/{}", build.trim())).unwrap());
     let left: Vec<_> =
         fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "its own directory is gone: {left:?}");
+    // The file of the ports stays, for other runs.
+    let known =
+        |name: &&std::ffi::OsString| ["pid", "cargo", "lk-ports"].iter().any(|k| *k == **name);
+    assert!(left.iter().all(|name| known(&name)), "its own directory is gone: {left:?}");
     fs::remove_dir_all(&place).unwrap();
 }

@@ -301,6 +301,26 @@ fn the_readme_starts_with_the_demo_on_two_engines_and_the_tests() {
 }
 
 #[test]
+fn every_warning_that_the_code_gives_is_in_the_table_of_its_ids() {
+    let (page, mut ids) = (read("docs/json.md"), BTreeSet::new());
+    for path in files(&["crates/lockkeeper/src", "crates/lockkeeper-cli/src"], ".rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let given = text.split("Warning {").skip(1).filter_map(|rest| {
+            rest.trim_start().strip_prefix("id: \"")?.split('"').next().map(str::to_owned)
+        });
+        let warned = text.split("warn(").skip(1).filter_map(|rest| {
+            rest.trim_start().strip_prefix('"')?.split_once("\",").map(|(id, _)| id.to_owned())
+        });
+        let is_id = |id: &String| id.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+        ids.extend(given.chain(warned).filter(is_id));
+    }
+    assert!(ids.len() > 30, "{ids:?}");
+    let unknown: Vec<_> = ids.iter().filter(|id| !page.contains(&format!("`{id}`"))).collect();
+    assert!(unknown.is_empty(), "docs/json.md does not have {unknown:?}");
+}
+
+#[test]
 fn the_changelog_knows_the_version_of_the_workspace() {
     let (manifest, changelog) = (read("Cargo.toml"), read("CHANGELOG.md"));
     let version = manifest
@@ -333,6 +353,7 @@ fn the_table_of_tools_says_what_tests_may_call() {
         "echo",
         "test",
         "env",
+        "prlimit",
         "sudo",
         "lockkeeper",
     ];
@@ -350,9 +371,9 @@ fn the_table_of_tools_says_what_tests_may_call() {
             let name = part.as_os_str().to_string_lossy();
             name == "interop" || name.starts_with("long_")
         });
-        for program in
-            text.split("Command::new(\"").skip(1).filter_map(|rest| rest.split('"').next())
-        {
+        let calls = ["Command::new(\"", " outside(\""];
+        let called = calls.iter().flat_map(|call| text.split(call).skip(1));
+        for program in called.filter_map(|rest| rest.split('"').next()) {
             let known = base.contains(&program)
                 || row(program).is_some() && (heavy || !of_interop(program));
             // A path belongs to the test; an empty or upper-case word is a name in an example.

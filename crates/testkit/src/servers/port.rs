@@ -53,7 +53,8 @@ fn is_somebody_elses(port: u16) -> bool {
     static OPEN: OnceLock<Option<File>> = OnceLock::new();
     let file = OPEN.get_or_init(|| {
         let path = std::env::var_os(DRAWN)?;
-        OpenOptions::new().write(true).create(true).truncate(false).open(path).ok()
+        let there = OpenOptions::new().write(true).open(&path);
+        there.or_else(|_| OpenOptions::new().write(true).create_new(true).open(path)).ok()
     });
     file.as_ref().is_some_and(|file| is_locked_by_others(file, port))
 }
