@@ -105,7 +105,7 @@ impl Choice {
                 .map(|url| (url, Source::Said(Origin::Environment("LOCKKEEPER_URL")))),
         };
         let config = Config::read(explicit.is_some())?;
-        if let Some((words, file)) = config.get("require") {
+        for (words, file) in config.all("require") {
             require.extend(required(&quoted(file.as_os_str()), Some(words))?);
         }
         require.sort_by_key(|r| r.as_str());

@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::Write as _;
 
 use lockkeeper::{Error, ErrorKind};
+use lockkeeper_lab::trouble::Trouble;
 use nix::errno::Errno;
-use serde::Serialize;
 
 /// Exit codes of the contract that no [`ErrorKind`] stands for.
 pub mod exit {
@@ -35,15 +35,6 @@ pub struct Failure {
     pub name: Option<String>,
     /// The engine that it was about.
     pub engine: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Json<'a> {
-    error: &'a str,
-    name: Option<&'a str>,
-    engine: Option<&'a str>,
-    exit: u8,
-    message: &'a str,
 }
 
 impl Failure {
@@ -126,9 +117,8 @@ impl Failure {
     pub fn print(&self, json: bool) {
         let line = if json {
             let (name, engine) = (self.name.as_deref(), self.engine.as_deref());
-            let object =
-                Json { error: self.kind, name, engine, exit: self.exit, message: &self.message };
-            crate::json::line(&object)
+            let (error, exit, message) = (self.kind, self.exit, self.message.as_str());
+            Trouble { error, name, engine, exit, message }.json()
         } else {
             format!("lockkeeper: {self}")
         };

@@ -35,4 +35,4 @@ mod scratch;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod torture;
-mod trouble;
+pub mod trouble;

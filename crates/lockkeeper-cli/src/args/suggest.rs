@@ -146,20 +146,13 @@ pub fn with_meant(word: &str, line: &[OsString]) -> Option<String> {
     if let Some(right) = lines.iter().find(|line| is_right(line)) {
         return Some(typed(right));
     }
-    let dashed = |line: &Vec<OsString>| {
-        let error = super::command().try_get_matches_from(line).err()?;
-        match error.get(ContextKind::InvalidArg) {
-            Some(ContextValue::String(word)) => with_dashes(word, line),
-            _ => None,
-        }
-    };
     let more = |meant: &[&str]| match meant {
         ["run" | "elect"] => format!("lockkeeper {} NAME -- CMD ARGS…", meant.join(" ")),
         ["ls" | "doctor"] => format!("lockkeeper {}", meant.join(" ")),
         ["permits"] => "lockkeeper permits NAME MAX".to_owned(),
         meant => format!("lockkeeper {} NAME", meant.join(" ")),
     };
-    Some(lines.iter().find_map(dashed).unwrap_or_else(|| more(meant)))
+    Some(lines.iter().find_map(|line| dashed(line)).unwrap_or_else(|| more(meant)))
 }
 
 /// Whether `word` stands where a subcommand has subcommands of its own.
@@ -186,9 +179,14 @@ pub fn with_run(word: &str, line: &[OsString]) -> Option<String> {
     if is_right(&line) {
         return Some(typed(&line));
     }
-    let error = super::command().try_get_matches_from(&line).err()?;
+    dashed(&line)
+}
+
+/// The line with dashes before the word that is wrong in it.
+fn dashed(line: &[OsString]) -> Option<String> {
+    let error = super::command().try_get_matches_from(line).err()?;
     match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(word)) => with_dashes(word, &line),
+        Some(ContextValue::String(word)) => with_dashes(word, line),
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use lockkeeper::{Result, Token};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-use super::{Asking, Begun, Got, Holding, Release, Stage, Taker, Waiting, meets};
+use super::{Asking, Begun, Got, Holding, Release, Stage, Taker, Waiting};
 use crate::supervise::is_readable;
 use crate::under::{Under, Why};
 use crate::urls;
@@ -40,7 +40,8 @@ struct Direct(Files);
 impl Taker for Direct {
     fn begin(&self, asking: &Asking<'_>) -> Result<Begun> {
         if !asking.require.is_empty() {
-            meets(&self.0.describe(), asking.require)?;
+            let about = self.0.describe();
+            asking.require.iter().try_for_each(|require| about.require(*require))?;
         }
         let claim = asking.claim;
         let begun =
@@ -62,7 +63,8 @@ impl Taker for Direct {
 
     fn begin_beside(&self, asking: &Asking<'_>) -> Result<Option<Box<dyn Holding>>> {
         let claim = asking.claim;
-        meets(&self.0.describe(), asking.require)?;
+        let about = self.0.describe();
+        asking.require.iter().try_for_each(|require| about.require(*require))?;
         Ok(self.0.begin_beside(claim).map_err(|e| e.engine("file").name(&claim.name))?.map(held))
     }
 }

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use lockkeeper::engine::{Keep, Line, Place, Registration};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{
-    Claim, ClaimId, Description, Error, ErrorKind, Holder, Name, Require, Result, Token,
-};
+use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Holder, Name, Require, Result, Token};
 
 use crate::args::common::Lock;
 use crate::choice::Choice;
@@ -307,25 +305,6 @@ pub fn lasts(choice: &Choice, ttl: Duration) -> Result<Lasts, Failure> {
 
 /// The allowance for clock rates unless the URL says otherwise.
 const DRIFT_PERCENT: u32 = 10;
-
-/// Refuses an engine that cannot promise what was asked for.
-///
-/// # Errors
-/// [`ErrorKind::NotMet`], saying why.
-fn meets(about: &Description, require: &[Require]) -> Result<()> {
-    let Some(missing) = require.iter().find(|r| !about.meets(**r)) else { return Ok(()) };
-    let engine = about.engine;
-    let why = match missing {
-        Require::Hosts => format!("{engine} is seen by this machine only"),
-        Require::Timed => format!("one ordinary fault can give {engine} two holders"),
-        _ => format!("{engine} cannot promise tokens that only ever grow"),
-    };
-    let message = format!(
-        "{} was required, and {why}: choose another engine, or require less",
-        missing.as_str()
-    );
-    Err(Error::new(ErrorKind::NotMet, message).engine(engine))
-}
 
 /// Refuses engines that would not do what is asked of them, before anything is connected.
 ///

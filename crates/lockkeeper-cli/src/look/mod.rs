@@ -63,12 +63,8 @@ pub fn all_read(mut unreadable: Vec<Failure>, global: &Global) -> Result<(), Fai
 pub fn looked(mut failure: Failure) -> Failure {
     if failure.kind == ErrorKind::Unknown.as_str() {
         failure.kind = ErrorKind::Unreachable.as_str();
-        for doubt in [
-            ", so it is not known whether the request was carried out",
-            "it is not known whether this was carried out: ",
-        ] {
-            failure.message = failure.message.replace(doubt, "");
-        }
+        let doubt = ", so it is not known whether the request was carried out";
+        failure.message = failure.message.replace(doubt, "");
     }
     failure
 }

@@ -145,7 +145,8 @@ fn wrong(
     exit: u8,
     message: impl Into<String>,
 ) -> u8 {
-    let trouble = Trouble { kind, engine, exit, message: message.into() };
+    let message = &message.into();
+    let trouble = Trouble { error: kind, name: None, engine, exit, message };
     eprintln!("{}", trouble.line("bench", json));
     exit
 }

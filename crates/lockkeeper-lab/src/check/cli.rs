@@ -64,8 +64,9 @@ pub fn main_check(
     let args: Vec<OsString> = args.into_iter().collect();
     let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
     let mut wrong = |exit: u8, message: String| {
-        let kind = if exit == 64 { "usage" } else { "refused" };
-        let line = Trouble { kind, engine: None, exit, message }.line("check", json);
+        let (error, message) = (if exit == 64 { "usage" } else { "refused" }, message.as_str());
+        let trouble = Trouble { error, name: None, engine: None, exit, message };
+        let line = trouble.line("check", json);
         writeln!(err, "{line}").map(|()| exit)
     };
     let done = match parse(args) {
@@ -145,47 +146,15 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
     Ok(Asked::Check { files, options, json })
 }
 
-/// Reads `2.5`, `500ms`, `2m`, `1h30m`: numbers with units, seconds without.
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a duration; write it like 500ms, 2.5s, 2m or 1h30m");
-    let mut total = Duration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, after) = rest.split_at(digits);
-        let unit_ends = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-        let (unit, after) = after.split_at(unit_ends);
-        let factor = match unit {
-            "ms" => 0.001,
-            "s" | "" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(wrong()),
-        };
-        let seconds = number.parse::<f64>().map_err(|_| wrong())? * factor;
-        let part = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
-        total = total.checked_add(part).ok_or_else(wrong)?;
-        rest = after;
-    }
-    if text.is_empty() { Err(wrong()) } else { Ok(total) }
+    lockkeeper::duration::parse(text).ok_or_else(|| {
+        format!("{text:?} is not a duration; write it like 500ms, 2.5s, 2m or 1h30m")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_numbers_with_units() {
-        let ms = |text| duration(text).map(|d| d.as_millis()).ok();
-        assert_eq!(ms("2.5"), Some(2_500));
-        assert_eq!(ms("500ms"), Some(500));
-        assert_eq!(ms("3s"), Some(3_000));
-        assert_eq!(ms("2m"), Some(120_000));
-        assert_eq!(ms("1h30m"), Some(5_400_000));
-        for wrong in ["", "x", "5d", "-1", "1e3", ".", "s", "9999999999999999999h"] {
-            assert_eq!(ms(wrong), None, "{wrong}");
-        }
-    }
 
     fn run(args: &[&str]) -> (u8, String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());

@@ -263,7 +263,7 @@ impl Keeper {
                         entry.ended(hold, *why, false);
                     }
                 }
-                Which::Lease(lease) => self.lease_ended(lease, *why, false),
+                Which::Lease(lease) => self.lease_ended(lease, *why),
                 Which::All => {
                     for entry in self.all_entries() {
                         for hold in entry.holds() {

@@ -176,7 +176,7 @@ impl Keeper {
         };
         if let Some((id, why)) = gone {
             let keeper = self.clone();
-            self.run(async move { keeper.lease_ended(id, why, false) });
+            self.run(async move { keeper.lease_ended(id, why) });
         }
         if doubtful {
             // A session's proof may be of before a step that was noticed since.
@@ -411,7 +411,7 @@ impl Keeper {
         self.tell_of(&unknown, |hold| Seen::NotRenewed { hold, gone: false });
         for (lease, why) in gone {
             let holds = self.observed(&[lease]);
-            self.lease_ended(lease, why, false);
+            self.lease_ended(lease, why);
             self.tell_each(holds, |hold| Seen::NotRenewed { hold, gone: true });
         }
         self.arm_leases();
@@ -461,7 +461,7 @@ impl Keeper {
     }
 
     /// A lease and all its holds are over.
-    pub(super) fn lease_ended(self: &Arc<Self>, lease: LeaseId, why: Lost, ours: bool) {
+    pub(super) fn lease_ended(self: &Arc<Self>, lease: LeaseId, why: Lost) {
         let holds = {
             let mut book = self.book();
             if book.over.len() >= OVER_MAX {
@@ -475,12 +475,12 @@ impl Keeper {
             // under way.
             let claim = ClaimId(lease.0);
             if let Some(entry) = self.all_entries().into_iter().find(|e| e.knows(claim)) {
-                entry.ended(claim, why, ours);
+                entry.ended(claim, why, false);
             }
         }
         for (hold, entry) in holds {
             if let Some(entry) = entry.upgrade() {
-                entry.ended(hold, why, ours);
+                entry.ended(hold, why, false);
             }
         }
     }

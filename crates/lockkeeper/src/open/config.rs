@@ -107,11 +107,16 @@ impl Config {
         Ok(config)
     }
 
-    /// A setting and the file that it stands in.
+    /// A setting and the file that it stands in: the first that has it.
     pub fn get(&self, key: &str) -> Option<(&str, &Path)> {
-        self.files
-            .iter()
-            .find_map(|(file, settings)| Some((settings.get(key)?.as_str(), file.as_path())))
+        self.all(key).next()
+    }
+
+    /// A setting of every file that has it.
+    pub fn all(&self, key: &str) -> impl Iterator<Item = (&str, &Path)> {
+        let files = self.files.iter();
+        files
+            .filter_map(move |(file, settings)| Some((settings.get(key)?.as_str(), file.as_path())))
     }
 
     /// What is worth changing about the files: others may write them, or one could not be opened.
@@ -256,6 +261,17 @@ mod tests {
         for wrong in ["uri = \"x\"", "url = x", "url", twice] {
             assert_eq!(lookup(wrong).unwrap_err().kind(), ErrorKind::InvalidArgument, "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_users_file_chooses_the_engine_and_what_either_requires_counts() {
+        let file = |path: &str, text: &str| (PathBuf::from(path), lookup(text).unwrap());
+        let user = file("/home/config.toml", "url = \"redis://a\"\nrequire = \"fenced\"\n");
+        let machine = file("/etc/config.toml", "url = \"redis://b\"\nrequire = \"hosts\"\n");
+        let config = Config { files: vec![user, machine], warnings: Vec::new() };
+        assert_eq!(config.get("url").map(|(url, _)| url), Some("redis://a"));
+        let required: Vec<_> = config.all("require").map(|(words, _)| words).collect();
+        assert_eq!(required, ["fenced", "hosts"]);
     }
 
     #[test]

@@ -137,8 +137,9 @@ impl Locks {
 
     /// Several locks at once, at most 64: all or nothing. One atomic try where the engine can, else
     /// one after the other in the byte order of their names, so that two callers never wait for
-    /// each other. In the native layout of Redis it is one script with the keys of all of them; a
-    /// node of a Redis Cluster, whose scripts have keys of one slot, refuses it with `Unsupported`.
+    /// each other. In the native layout of Redis it is one script with the keys of all of them; on
+    /// `file`, a Redis Cluster and `redlock` it is one name after the other. One node of a cluster
+    /// under `redis://` refuses names of several slots with `Unsupported`.
     pub fn all(&self, locks: impl IntoIterator<Item = crate::Acquire>) -> crate::All {
         crate::All::new(self.keeper.clone(), locks.into_iter().map(|a| a.plan).collect())
     }
@@ -153,21 +154,7 @@ impl Locks {
     /// # Errors
     /// `NotMet`, saying what the engine promises instead.
     pub fn require(&self, require: Require) -> Result<()> {
-        let about = self.describe();
-        if about.meets(require) {
-            return Ok(());
-        }
-        let what = match require {
-            Require::Hosts => "other machines do not see its locks",
-            Require::Timed => "one ordinary fault can give two holders",
-            Require::Fenced => "it has no fencing tokens, or they can go back",
-        };
-        let text = format!(
-            "{} was required and this engine cannot promise it: {what} (class {})",
-            require.as_str(),
-            about.class
-        );
-        Err(Error::new(ErrorKind::NotMet, text).engine(about.engine))
+        self.describe().require(require)
     }
 
     /// What the engine knows about one name.

@@ -13,7 +13,8 @@ use crate::words::claim::{Mode, Through};
 use crate::words::error::Result;
 
 /// A read-write lock. Its exclusive mode is the mutex of the same name. Readers do not starve
-/// writers.
+/// writers where the engine has [`Ability::WriterTurns`](crate::Ability::WriterTurns); on `redlock`
+/// and Redisson's `RReadWriteLock` they can.
 #[derive(Clone)]
 pub struct RwLock(pub(crate) Base);
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::name::Kind;
 
 /// How strong an engine's promise of one holder at a time is.
@@ -371,6 +372,29 @@ impl Description {
             Require::Timed => self.class != Class::Efficiency,
             Require::Fenced => self.fenced,
         }
+    }
+
+    /// Refuses an engine that cannot promise this.
+    ///
+    /// # Errors
+    /// `NotMet`, saying what the engine promises instead.
+    pub fn require(&self, require: Require) -> Result<()> {
+        if self.meets(require) {
+            return Ok(());
+        }
+        let what = match require {
+            Require::Hosts => "other machines do not see its locks",
+            Require::Timed => "one ordinary fault can give two holders",
+            Require::Fenced => "it has no fencing tokens, or they can go back",
+        };
+        let text = format!(
+            "{} was required and {} cannot promise it: {what} (class {}); choose another engine, \
+             or require less",
+            require.as_str(),
+            self.engine,
+            self.class
+        );
+        Err(Error::new(ErrorKind::NotMet, text).engine(self.engine))
     }
 }
 

@@ -10,8 +10,6 @@ use std::time::Duration;
 
 /// Operations as the protocol numbers them.
 pub mod op {
-    /// Creates a node, and answers its path alone.
-    pub const CREATE_PLAIN: i32 = 1;
     /// Deletes a node.
     pub const DELETE: i32 = 2;
     /// Looks whether a node exists.
@@ -32,8 +30,6 @@ pub mod op {
     pub const MULTI: i32 = 14;
     /// Creates a node.
     pub const CREATE: i32 = 15;
-    /// Ends a watch.
-    pub const UNWATCH: i32 = 18;
     /// Creates a container.
     pub const CREATE_CONTAINER: i32 = 19;
     /// Several reads in one message.
