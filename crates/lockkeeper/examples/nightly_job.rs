@@ -1,4 +1,6 @@
-//! A job that cron starts on every host and that must run on one: not now if somebody is at it.
+//! A job that cron starts on every host and that must run on one: not now if somebody is at it. It
+//! takes longer than the clocks of the hosts differ; a shorter one keeps the guard for so long, as
+//! `lockkeeper run --hold-at-least` does.
 //!
 //! `cargo run -p lockkeeper --example nightly_job [URL]`; without a URL, the engine that the
 //! command line would use.

@@ -27,7 +27,7 @@ struct Shop {
 /// A row of the stock table, with the column that makes late writes harmless.
 #[derive(Clone, Copy)]
 struct Row {
-    left: u32,
+    pieces: u32,
     fence: Token,
 }
 
@@ -44,7 +44,7 @@ async fn order(
         .map_err(refused)?;
     // Dropped at the next await when the lock is lost; released on every path out of here.
     match guard.try_run(shop.sell(&sku, guard.token().map_err(refused)?)).await.map_err(refused)? {
-        Some(left) => Ok(format!("sold, {left} left\n")),
+        Some(pieces) => Ok(format!("sold, {pieces} left\n")),
         None => Err((StatusCode::CONFLICT, "sold out\n".to_owned())),
     }
 }
@@ -61,13 +61,15 @@ fn refused(error: Error) -> (StatusCode, String) {
 impl Shop {
     /// Reads, thinks, writes: what a lock is for.
     async fn sell(&self, sku: &str, token: Token) -> Result<Option<u32>, Error> {
-        let Some(row) = self.row(sku).filter(|row| row.left > 0) else { return Ok(None) };
-        tokio::time::sleep(Duration::from_millis(2)).await; // the payment
-        let left = row.left - 1;
-        // UPDATE stock SET left = :left, fence = :token WHERE sku = :sku AND fence <= :token
+        let Some(row) = self.row(sku).filter(|row| row.pieces > 0) else { return Ok(None) };
+        // What it thinks about. A payment would need a key of its own: docs/fencing.md.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let pieces = row.pieces - 1;
+        // UPDATE stock SET pieces = :pieces, fence = :token
+        // WHERE sku = :sku AND fence <= :token
         let mut stock = self.stock.lock().unwrap_or_else(PoisonError::into_inner);
         match stock.get_mut(sku) {
-            Some(row) if row.fence <= token => *row = Row { left, fence: token },
+            Some(row) if row.fence <= token => *row = Row { pieces, fence: token },
             _ => {
                 return Err(Error::new(
                     ErrorKind::Lost,
@@ -75,7 +77,7 @@ impl Shop {
                 ));
             }
         }
-        Ok(Some(left))
+        Ok(Some(pieces))
     }
 
     fn row(&self, sku: &str) -> Option<Row> {
@@ -88,7 +90,7 @@ async fn main() -> Result<(), Failure> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:shop".to_owned());
     let fence = Token::raw(0).ok_or("zero is a token")?;
     let stock =
-        Arc::new(Mutex::new(HashMap::from([("sku-42".to_owned(), Row { left: 5, fence })])));
+        Arc::new(Mutex::new(HashMap::from([("sku-42".to_owned(), Row { pieces: 5, fence })])));
     let mut instances = Vec::new();
     for _ in 0..2 {
         let locks = Locks::open(&url).await?;
@@ -107,13 +109,13 @@ async fn main() -> Result<(), Failure> {
         let answer = order.await??;
         sold += u32::from(answer.starts_with("HTTP/1.1 200"));
     }
-    let left = stock
+    let pieces = stock
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .get("sku-42")
-        .map_or(0, |row| row.left);
-    println!("30 orders to 2 instances, 5 in stock: {sold} sold, {left} left");
-    if (sold, left) == (5, 0) { Ok(()) } else { Err("that is not what was in stock".into()) }
+        .map_or(0, |row| row.pieces);
+    println!("30 orders to 2 instances, 5 in stock: {sold} sold, {pieces} left");
+    if (sold, pieces) == (5, 0) { Ok(()) } else { Err("that is not what was in stock".into()) }
 }
 
 async fn buy(address: std::net::SocketAddr) -> Result<String, Failure> {
