@@ -30,6 +30,11 @@ impl Engine {
         }
     }
 
+    /// Its URL, for clients that wait for its answers however late they are.
+    pub fn patient(&self) -> String {
+        patient(&self.url())
+    }
+
     /// Its URL, with sessions of so many seconds where sessions are the leases.
     pub fn url_with_sessions_of(&self, seconds: u32) -> String {
         match self {
@@ -74,19 +79,35 @@ impl Engine {
         });
     }
 
-    /// Runs lockkeeper on it to its end.
+    /// Runs lockkeeper on it to its end, however late its answers are.
     pub fn run(&self, place: &Place, args: &[&str]) -> Ran {
-        finish(place.lk(args).env("LOCKKEEPER_URL", self.url()))
+        finish(place.lk(args).env("LOCKKEEPER_URL", self.patient()))
     }
 
-    /// Starts lockkeeper on it; what it prints is kept.
+    /// Starts lockkeeper on it, to which no answer is late; what it prints is kept.
     pub fn start(&self, place: &Place, args: &[&str]) -> Reaped {
+        Self::start_at(&self.patient(), place, args)
+    }
+
+    /// The same at a URL that says no times: where the server stands still, its answers are soon
+    /// given up.
+    pub fn start_hasty(&self, place: &Place, args: &[&str]) -> Reaped {
+        Self::start_at(&self.url(), place, args)
+    }
+
+    fn start_at(url: &str, place: &Place, args: &[&str]) -> Reaped {
         let mut lk = place.lk(args);
-        lk.env("LOCKKEEPER_URL", self.url())
+        lk.env("LOCKKEEPER_URL", url)
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped());
         Reaped::spawn(&mut lk)
     }
+}
+
+/// A URL of a server whose answers are waited for however late they are.
+fn patient(url: &str) -> String {
+    let and = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{and}connect_timeout=1m&request_timeout=20s")
 }
 
 /// The guardian that a lockkeeper has hired.
@@ -137,10 +158,12 @@ write & write & (write & wait) &
 wait
 "#;
 
-/// A lockkeeper whose command writes its token all the time, with a lease of so many seconds.
+/// A lockkeeper whose command writes its token all the time, with a lease of so many seconds. The
+/// command does not end by itself, and is killed soon after it was to.
 pub fn writer(engine: &Engine, place: &Place, seconds: u32) -> Reaped {
-    let (url, ttl) = (engine.url_with_sessions_of(2 * seconds), format!("{seconds}s"));
-    engine.start(place, &["run", "a", "--url", &url, "--ttl", &ttl, "-q", "--", "sh", "-c", WRITER])
+    let (url, ttl) = (patient(&engine.url_with_sessions_of(2 * seconds)), format!("{seconds}s"));
+    let options = ["--url", &url, "--ttl", &ttl, "--kill-after", "400ms", "-q"];
+    engine.start(place, &[&["run", "a"], &options[..], &["--", "sh", "-c", WRITER]].concat())
 }
 
 /// Waits until somebody writes whose token is greater than this one; answers it.

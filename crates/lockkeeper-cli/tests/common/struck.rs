@@ -113,8 +113,8 @@ impl<'a> Line<'a> {
     fn add(&mut self) {
         let trap = if self.dice.chance(500) { "trap '' TERM" } else { ":" };
         let script = COMMAND.replace("$TRAP", trap);
-        let run =
-            self.engine.start(&self.place, &["run", &self.name, "-q", "--", "sh", "-c", &script]);
+        let line = ["run", &self.name, "-q", "--", "sh", "-c", &script];
+        let run = self.engine.start_hasty(&self.place, &line);
         self.guardians.push(guardian(run.pid()));
         self.runs.push(run);
     }

@@ -22,7 +22,7 @@ fn first(place: &Place, script: &str) -> Command {
 }
 
 #[test]
-fn c11_as_the_first_process_of_a_container_it_reaps_whoever_comes_to_it() {
+fn needs_root_c11_as_the_first_process_of_a_container_it_reaps_whoever_comes_to_it() {
     let (place, server) = (Place::new(), RedisServer::start());
     let command = "(sh -c 'echo $$ > orphan' &); until [ -s orphan ]; do sleep 0.01; done; \
                    orphan=$(cat orphan); rm orphan; tries=0; \
@@ -42,7 +42,7 @@ fn c11_as_the_first_process_of_a_container_it_reaps_whoever_comes_to_it() {
 }
 
 #[test]
-fn as_the_first_process_it_also_reaps_while_it_waits_or_holds_and_whom_it_had_before() {
+fn needs_root_as_the_first_process_it_also_reaps_while_it_waits_or_holds_and_whom_it_had_before() {
     let (place, server) = (Place::new(), RedisServer::start());
     for url in [format!("file://{}", place.text("locks")), server.url()] {
         let held = ["held-1", "held-2"].map(|name| place.hold_with(name, &["--url", &url]));

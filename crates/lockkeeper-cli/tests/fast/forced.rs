@@ -6,16 +6,16 @@ use lockkeeper::blocking::Locks;
 use crate::common::lease::Engine;
 
 fn urls(redis: &Engine, zookeeper: &Engine) -> Vec<String> {
-    let (redis, zookeeper) = (redis.url(), zookeeper.url());
+    let (redis, zookeeper) = (redis.patient(), zookeeper.patient());
     vec![
         "memory:".to_owned(),
         redis.clone(),
-        format!("{redis}?layout=plain"),
-        format!("{redis}?layout=redisson"),
-        format!("{redis}?layout=redisson&lock=fair"),
+        format!("{redis}&layout=plain"),
+        format!("{redis}&layout=redisson"),
+        format!("{redis}&layout=redisson&lock=fair"),
         zookeeper.clone(),
-        format!("{zookeeper}?layout=kazoo"),
-        format!("{zookeeper}?layout=plain"),
+        format!("{zookeeper}&layout=kazoo"),
+        format!("{zookeeper}&layout=plain"),
     ]
 }
 
@@ -45,7 +45,7 @@ fn a_forced_release_that_names_a_former_holder_leaves_the_next_one_alone() {
 #[test]
 fn of_several_holders_those_are_taken_away_that_were_named() {
     let (redis, zookeeper) = (Engine::redis(), Engine::zookeeper());
-    for url in ["memory:".to_owned(), redis.url(), zookeeper.url()] {
+    for url in ["memory:".to_owned(), redis.patient(), zookeeper.patient()] {
         // In memory a store is one `Locks`: its holds are told apart by their claims.
         let opened = Locks::open(&url).unwrap();
         let other = if url == "memory:" { opened.clone() } else { Locks::open(&url).unwrap() };
@@ -73,7 +73,7 @@ fn a_forced_release_spares_another_programs_lock_that_came_since() {
         ("plain", &["SET", "a", "8f14e45fceea167a5a36dedd4bea2543"][..], "SET"),
         ("redisson", &["HSET", "a", "285475da-9152-4c83-822a-67ee2f116a79:52", "1"], "HSET"),
     ] {
-        let locks = Locks::open(&format!("{}?layout={layout}", engine.url())).unwrap();
+        let locks = Locks::open(&format!("{}&layout={layout}", engine.patient())).unwrap();
         server.command(old);
         let shown = locks.status(Kind::Lock, "a").unwrap().holders;
         server.command(&["DEL", "a"]);

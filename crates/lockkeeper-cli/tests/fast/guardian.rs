@@ -13,7 +13,7 @@ use crate::common::{self, Place, Reaped, group, is_alive, json, number, until_tr
 
 #[test]
 fn killed_with_kill_nothing_of_the_command_writes_after_the_next_one_began() {
-    rounds(&Engine::redis(), 2, 2, |holder, _| holder.signal(Signal::SIGKILL));
+    rounds(&Engine::redis(), 8, 2, |holder, _| holder.signal(Signal::SIGKILL));
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn when_the_guardian_is_killed_the_command_is_stopped_before_the_lease_passes() 
             "run",
             "b",
             "--ttl",
-            "2s",
+            "9s",
             "--report",
             "report",
             "--",
@@ -208,7 +208,7 @@ fn a_command_in_our_own_group_is_found_by_its_mark_when_we_are_killed() {
     let script = "(sh -c 'while :; do echo $LOCKKEEPER_TOKEN. >> writes; sleep 0.01; done' &) ; \
                   echo > runs; exec sleep 1000";
     let front = engine
-        .start(&place, &["run", "a", "--ttl", "2s", "--foreground", "--", "sh", "-c", script]);
+        .start(&place, &["run", "a", "--ttl", "9s", "--foreground", "--", "sh", "-c", script]);
     place.read("runs");
     let first = next_writer(&place, 0);
     let keeper = guardian(front.pid());

@@ -36,7 +36,7 @@ fn refused(ran: &Ran, what: &str, words: &[&str]) {
 }
 
 #[test]
-fn a_full_disk_refuses_new_locks_in_one_line_and_those_that_are_there_go_on() {
+fn needs_root_a_full_disk_refuses_new_locks_in_one_line_and_those_that_are_there_go_on() {
     let place = Place::new();
     let ran = in_own_mounts(
         &place,
@@ -56,7 +56,7 @@ fn a_full_disk_refuses_new_locks_in_one_line_and_those_that_are_there_go_on() {
 }
 
 #[test]
-fn a_read_only_file_system_refuses_in_one_line_and_can_be_looked_at() {
+fn needs_root_a_read_only_file_system_refuses_in_one_line_and_can_be_looked_at() {
     let place = Place::new();
     let ran = in_own_mounts(
         &place,
@@ -79,7 +79,7 @@ fn a_read_only_file_system_refuses_in_one_line_and_can_be_looked_at() {
 }
 
 #[test]
-fn c5_doctor_says_that_a_read_only_file_system_gives_no_lock() {
+fn needs_root_c5_doctor_says_that_a_read_only_file_system_gives_no_lock() {
     let place = Place::new();
     let ran = in_own_mounts(
         &place,
@@ -158,7 +158,7 @@ impl Shared {
 }
 
 #[test]
-fn in_a_shared_directory_users_exclude_each_other_whoever_made_the_file() {
+fn needs_root_in_a_shared_directory_users_exclude_each_other_whoever_made_the_file() {
     let shared = Shared::new();
     assert_eq!(finish(&mut shared.lk(ONE, &["run", "a", "--", "true"])).code, 0);
     for (holder, waiter) in [(ONE, OTHER), (OTHER, ONE), (ONE, 0)] {
@@ -176,7 +176,7 @@ fn in_a_shared_directory_users_exclude_each_other_whoever_made_the_file() {
 }
 
 #[test]
-fn a_directory_that_we_may_not_write_to_is_refused_in_one_line() {
+fn needs_root_a_directory_that_we_may_not_write_to_is_refused_in_one_line() {
     let shared = Shared::new();
     let locks = shared.place.path("locks");
     std::fs::set_permissions(&locks, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -193,7 +193,8 @@ fn a_directory_that_we_may_not_write_to_is_refused_in_one_line() {
 }
 
 #[test]
-fn what_a_neighbour_laid_in_a_shared_directory_is_refused_in_one_line_that_names_the_neighbour() {
+fn needs_root_what_a_neighbour_laid_in_a_shared_directory_is_refused_in_one_line_that_names_the_neighbour()
+ {
     let shared = Shared::new();
     let locks = shared.place.text("locks");
     for (name, script) in [
@@ -219,7 +220,8 @@ fn what_a_neighbour_laid_in_a_shared_directory_is_refused_in_one_line_that_names
 }
 
 #[test]
-fn in_a_shared_directory_the_owner_of_a_lock_file_can_damage_it_and_its_holder_is_told() {
+fn needs_root_in_a_shared_directory_the_owner_of_a_lock_file_can_damage_it_and_its_holder_is_told()
+{
     let shared = Shared::new();
     assert_eq!(finish(&mut shared.lk(ONE, &["run", "a", "--", "true"])).code, 0);
     let file = shared.place.text("locks/a.lock");
@@ -252,7 +254,7 @@ fn until_it_has_looked(holder: &Reaped) {
 }
 
 #[test]
-fn a_directory_that_may_not_be_looked_at_for_a_while_ends_no_lock_and_gives_none() {
+fn needs_root_a_directory_that_may_not_be_looked_at_for_a_while_ends_no_lock_and_gives_none() {
     let shared = Shared::new();
     let above = |mode| {
         std::fs::set_permissions(shared.place.path("."), std::fs::Permissions::from_mode(mode))
@@ -284,7 +286,7 @@ fn a_directory_that_may_not_be_looked_at_for_a_while_ends_no_lock_and_gives_none
 }
 
 #[test]
-fn until_a_replaced_file_is_noticed_there_can_be_two_holders_and_the_first_is_told() {
+fn needs_root_until_a_replaced_file_is_noticed_there_can_be_two_holders_and_the_first_is_told() {
     let place = Place::new();
     let script = "trap 'echo told > told; exit 0' TERM; echo $LOCKKEEPER_TOKEN > token; while :; \
                   do sleep 0.02; done";
@@ -307,7 +309,8 @@ fn until_a_replaced_file_is_noticed_there_can_be_two_holders_and_the_first_is_to
 }
 
 #[test]
-fn a_lock_file_that_is_emptied_or_overwritten_while_it_is_held_still_excludes_and_is_repaired() {
+fn needs_root_a_lock_file_that_is_emptied_or_overwritten_while_it_is_held_still_excludes_and_is_repaired()
+ {
     let place = Place::new();
     let token = |ran: &Ran| ran.out.trim().parse::<u64>().unwrap();
     let show = ["run", "a", "-n", "--", "sh", "-c", "echo $LOCKKEEPER_TOKEN"];

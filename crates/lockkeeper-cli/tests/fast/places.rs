@@ -158,7 +158,7 @@ fn c10_without_home_a_unit_s_state_directory_is_used_and_its_limit_is_said() {
 }
 
 #[test]
-fn c10_an_environment_without_a_home_uses_the_password_database_s() {
+fn needs_root_c10_an_environment_without_a_home_uses_the_password_database_s() {
     let place = Place::new();
     let ran = with_a_password_database(&place, &[], &[common::PROGRAM, "--json", "doctor"]);
     let doctor = json(ran.out.trim());
@@ -221,7 +221,7 @@ fn c10_an_order_of_places_and_each_is_named() {
 }
 
 #[test]
-fn c10_a_home_config_that_cannot_be_read_stops_nobody_who_names_the_engine() {
+fn needs_root_c10_a_home_config_that_cannot_be_read_stops_nobody_who_names_the_engine() {
     let place = open_place();
     let file = write_config(&place, "url = \"redis://:s3cr3t@nowhere.invalid\"\n");
     set_mode(&place, "home", 0o700);
@@ -247,7 +247,7 @@ fn c10_a_home_config_that_cannot_be_read_stops_nobody_who_names_the_engine() {
 
 #[test]
 fn a_configuration_file_that_is_a_pipe_is_refused_and_never_waited_for() {
-    let place = open_place();
+    let place = Place::new();
     let file = write_config(&place, "");
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -257,7 +257,7 @@ fn a_configuration_file_that_is_a_pipe_is_refused_and_never_waited_for() {
 }
 
 #[test]
-fn b12_what_root_makes_above_its_own_directory_in_anothers_home_belongs_to_that_user() {
+fn needs_root_b12_what_root_makes_above_its_own_directory_in_anothers_home_belongs_to_that_user() {
     let place = open_place();
     let home = place.path("home");
     std::os::unix::fs::chown(&home, Some(STRANGER), Some(STRANGER)).unwrap();
@@ -270,7 +270,7 @@ fn b12_what_root_makes_above_its_own_directory_in_anothers_home_belongs_to_that_
 }
 
 #[test]
-fn c10_a_directory_that_cannot_be_made_is_refused_with_what_is_true() {
+fn needs_root_c10_a_directory_that_cannot_be_made_is_refused_with_what_is_true() {
     let place = open_place();
     let home = place.text("home");
     // No home, which nobody makes: not even root.
@@ -318,7 +318,7 @@ fn c10_a_directory_that_cannot_be_made_is_refused_with_what_is_true() {
 }
 
 #[test]
-fn c10_the_unit_of_the_operating_guide_runs_as_it_stands() {
+fn needs_root_c10_the_unit_of_the_operating_guide_runs_as_it_stands() {
     let guide =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md"))
             .unwrap();
@@ -349,7 +349,7 @@ fn c10_the_unit_of_the_operating_guide_runs_as_it_stands() {
 }
 
 #[test]
-fn c16_a_config_file_that_others_may_write_is_warned_of() {
+fn needs_root_c16_a_config_file_that_others_may_write_is_warned_of() {
     let place = Place::new();
     let file = write_config(&place, &format!("url = \"file://{}\"\n", place.text("locks")));
     let warned = |what: &str| {
@@ -410,7 +410,7 @@ fn c16_a_config_file_that_others_may_write_is_warned_of() {
 }
 
 #[test]
-fn c16_a_lock_directory_of_another_user_is_warned_of() {
+fn needs_root_c16_a_lock_directory_of_another_user_is_warned_of() {
     let place = Place::new();
     std::fs::create_dir(place.path("locks")).unwrap();
     assert_eq!(place.run(["run", "x", "--", "true"]).err, "");

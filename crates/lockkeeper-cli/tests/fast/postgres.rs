@@ -88,7 +88,8 @@ fn what_libpq_would_read_in_the_environment_is_refused_by_name() {
 #[test]
 fn advisory_locks_are_shared_with_psql_from_the_command_line() {
     let server = PostgresServer::start();
-    let url = format!("{}?layout=session&session_timeout=2s", server.url());
+    let times = "session_timeout=8s&connect_timeout=1m&request_timeout=20s";
+    let url = format!("{}?layout=session&{times}", server.url());
     let place = Place::new();
     let ran = run(&place, &url, &["run", "42", "--", "sh", "-c", "exit 7"]);
     assert_eq!(ran.code, 7, "{ran:?}");

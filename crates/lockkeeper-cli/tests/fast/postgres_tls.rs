@@ -35,8 +35,9 @@ fn the_servers_certificate_is_checked_in_full_and_the_clients_is_shown() {
         )
     };
     let shown = format!("&sslcert={}&sslkey={}", file("client.pem"), file("client.key"));
-    for layout in ["", "&layout=shedlock", "&layout=session&names=hash&session_timeout=2s"] {
-        let url = of("localhost", "ca.pem", &format!("{shown}{layout}"));
+    for layout in ["", "&layout=shedlock", "&layout=session&names=hash&session_timeout=8s"] {
+        let times = "&connect_timeout=1m&request_timeout=20s";
+        let url = of("localhost", "ca.pem", &format!("{shown}{layout}{times}"));
         let ran = run(&place, &url, &["run", "a", "--", "sh", "-c", "exit 7"]);
         assert_eq!(ran.code, 7, "{layout}: {ran:?}");
     }

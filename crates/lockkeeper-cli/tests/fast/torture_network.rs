@@ -57,7 +57,8 @@ fn is_client(pid: i32) -> bool {
 }
 
 #[test]
-fn each_client_lives_in_a_network_of_its_own_and_none_is_left_however_the_torture_ends() {
+fn needs_root_each_client_lives_in_a_network_of_its_own_and_none_is_left_however_the_torture_ends()
+{
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let place = place();
         let mut command = torture(
@@ -97,7 +98,7 @@ fn each_client_lives_in_a_network_of_its_own_and_none_is_left_however_the_tortur
 }
 
 #[test]
-fn clients_live_where_everybody_does_unless_a_link_is_to_lose_packets() {
+fn needs_root_clients_live_where_everybody_does_unless_a_link_is_to_lose_packets() {
     let place = place();
     let mut command = torture(
         &place,
@@ -115,7 +116,7 @@ fn clients_live_where_everybody_does_unless_a_link_is_to_lose_packets() {
 }
 
 #[test]
-fn a_cut_link_loses_packets_and_the_run_is_clean() {
+fn needs_root_a_cut_link_loses_packets_and_the_run_is_clean() {
     let place = place();
     let clean = (0..5).any(|_| {
         let ran = finish(&mut torture(
@@ -164,7 +165,7 @@ fn as_somebody(place: &Place, arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn without_permission_the_faults_that_lose_packets_are_left_out_and_it_is_said() {
+fn needs_root_without_permission_the_faults_that_lose_packets_are_left_out_and_it_is_said() {
     let place = place();
     let ran = as_somebody(&place, &["redis:auto", "--seconds", "3", "--faults", "stop-client"]);
     assert_eq!(ran.code, 0, "{ran:?}");

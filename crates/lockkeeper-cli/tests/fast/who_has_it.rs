@@ -75,13 +75,13 @@ fn c7_one_name_and_one_count_on_files() {
 #[test]
 fn c7_one_name_and_one_count_on_redis() {
     let engine = Engine::redis();
-    one_name_and_one_count(&engine.url(), "redis");
+    one_name_and_one_count(&engine.patient(), "redis");
 }
 
 #[test]
 fn c7_one_name_and_one_count_on_zookeeper() {
     let engine = Engine::zookeeper();
-    one_name_and_one_count(&engine.url(), "zookeeper");
+    one_name_and_one_count(&engine.patient(), "zookeeper");
 }
 
 #[test]

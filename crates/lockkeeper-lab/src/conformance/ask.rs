@@ -27,7 +27,7 @@ impl Asked {
             name: Name::new(name).expect("a good name"),
             mode,
             through: Through::of(mode),
-            ttl: Duration::from_secs(5),
+            ttl: HANGS / 2,
             renew: true,
             margin: None,
             lock_delay: Duration::ZERO,
@@ -46,13 +46,16 @@ impl Asked {
     }
 
     /// The grant of a lock that is free. An engine without a line may stand back after a release,
-    /// beside nobody, and is asked again.
+    /// beside nobody, and is asked again; so is one that cannot say yet.
     pub(super) async fn granted(&self, claim: &Claim) -> Grant {
         let began = std::time::Instant::now();
         loop {
             match self.attempt(claim, Line::Join).await {
                 Attempt::Granted(grant) => return grant,
                 Attempt::InLine(place) if place.holder.is_none() && began.elapsed() < HANGS => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Attempt::Unknown(_) if began.elapsed() < HANGS => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 other => panic!("a free lock is granted, not {other:?}"),

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use lockkeeper::{
-    Acquire, Guard, GuardKind, Kind, Locks, Released, Result, TryAcquire, WriteGuard,
+    Acquire, Guard, GuardKind, Kind, Locks, Mode, Released, Result, TryAcquire, WriteGuard,
 };
 
 use super::trial::Trial;
@@ -34,6 +34,15 @@ impl Way {
         match self {
             Self::Mutex | Self::Writer => Kind::Lock,
             Self::OnlyPermit | Self::LastPermit => Kind::Semaphore,
+        }
+    }
+
+    /// How another process asks for it.
+    pub(super) fn mode(self) -> Mode {
+        match self {
+            Self::Mutex | Self::Writer => Mode::Exclusive,
+            Self::OnlyPermit => Mode::Permits { count: 1, limit: 1 },
+            Self::LastPermit => Mode::Permits { count: 1, limit: 5 },
         }
     }
 

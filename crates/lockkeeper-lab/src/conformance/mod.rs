@@ -30,6 +30,7 @@
 //! runs.
 
 mod ask;
+mod awaited;
 mod case;
 mod cases;
 mod grip;

@@ -17,11 +17,13 @@ type Deed = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sy
 
 /// A store of one engine and layout, as the suite uses it. Each case gets a subject of its own.
 ///
-/// Leases should be short, about two seconds, so that what waits for their end does not wait long.
+/// Leases should be longer than a machine stands still, about eight seconds, and short, about two,
+/// where their end is waited for: [`Subject::briefly`].
 pub struct Subject {
     pub(super) name: String,
     pub(super) open: Arc<dyn Fn(Builder) -> Opening + Send + Sync>,
     pub(super) url: Option<String>,
+    pub(super) brief: Option<String>,
     pub(super) helper: Option<PathBuf>,
     pub(super) effort: u32,
     pub(super) foreign: bool,
@@ -50,6 +52,7 @@ impl Subject {
             name: name.into(),
             open: Arc::new(open),
             url: None,
+            brief: None,
             helper: None,
             effort: 100,
             foreign: false,
@@ -68,6 +71,14 @@ impl Subject {
         let mut subject = Self::of(name, opening(url.clone()));
         subject.url = Some(url);
         subject
+    }
+
+    /// The URL of the same store with leases that are over soon, for the cases that wait for the
+    /// end of one. Without it they take the subject's own.
+    #[must_use]
+    pub fn briefly(mut self, url: impl Into<String>) -> Self {
+        self.brief = Some(url.into());
+        self
     }
 
     /// A fresh `memory:` store, which only this process sees.

@@ -60,7 +60,7 @@ pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
 fn members() -> (Vec<RedisServer>, String) {
     let members: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
     let at: Vec<_> = members.iter().map(|m| format!("127.0.0.1:{}", m.port())).collect();
-    let url = format!("redlock-lab://{}?ttl=2s", at.join(","));
+    let url = format!("redlock-lab://{}?ttl=9s", at.join(","));
     until_they_count(&members, &url).expect("they count");
     (members, url)
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Locks, Mode};
 use lockkeeper_lab::conformance::Helper;
-use lockkeeper_testkit::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, QUICK, Setup};
 
 use crate::common::{HELPER, run_on};
 
@@ -30,6 +30,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 async fn two_holders(arguments: &[&str]) -> bool {
     let mut nodes = Nodes::start_with(Setup {
         replicas: 1,
+        node_timeout: QUICK,
         arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
         ..Setup::default()
     });
@@ -63,6 +64,7 @@ async fn two_holders(arguments: &[&str]) -> bool {
 async fn two_masters(arguments: &[&str]) -> bool {
     let nodes = Nodes::start_with(Setup {
         replicas: 1,
+        node_timeout: QUICK,
         arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
         ..Setup::default()
     });

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use lockkeeper_lab::conformance::Subject;
 use lockkeeper_testkit::zookeeper::client::{Client, Kind};
 
-use crate::subjects::{redis_server, zookeeper};
+use crate::subjects::{PATIENT, redis_server, zookeeper};
 
 /// A URL as the value of an option of another one.
 fn quoted(url: &str) -> String {
@@ -26,9 +26,11 @@ fn redis_to_zookeeper() -> Subject {
     let chroot = format!("/t{}", COUNT.fetch_add(1, Ordering::Relaxed));
     let mut client = Client::connect(server.port()).expect("the server serves");
     client.create(&chroot, b"", Kind::Persistent).expect("a fresh directory");
-    let new = format!("zk://127.0.0.1:{}{chroot}?session_timeout=4s", server.port());
+    let (port, [session, _]) = (server.port(), zookeeper::SESSIONS);
+    let new = format!("zk://127.0.0.1:{port}{chroot}?{session}&{PATIENT}");
     redis_server::redis_as("both: redis and zookeeper", |old| {
-        format!("both:?ttl=2s&old={}&new={}", quoted(old), quoted(&new))
+        let old = format!("{old}?{PATIENT}");
+        format!("both:?ttl=8s&old={}&new={}", quoted(&old), quoted(&new))
     })
     // A path of ZooKeeper cannot say every name.
     .foreign()

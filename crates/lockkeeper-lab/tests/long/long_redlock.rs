@@ -11,6 +11,8 @@ use lockkeeper_lab::engines::until_they_count;
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
+use crate::subjects::{LEASES, PATIENT};
+
 /// The program that takes locks in another process.
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 
@@ -57,7 +59,9 @@ fn quorum(name: &str, options: &str) -> Subject {
     let at: Vec<String> =
         members.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
     let at = at.join(",");
-    let url = format!("redlock-lab://{at}?ttl=2s&max_ttl=24h&server_timeout=500ms{options}");
+    let [url, brief] = LEASES.map(|lease| {
+        format!("redlock-lab://{at}?{lease}&max_ttl=24h&server_timeout=6s&{PATIENT}{options}")
+    });
     until_they_count(&members.servers, &url).expect("they count");
     let members = Arc::new(Mutex::new(members));
     let with = |deed: fn(&mut Members)| {
@@ -68,6 +72,7 @@ fn quorum(name: &str, options: &str) -> Subject {
         }
     };
     Subject::url(name, url)
+        .briefly(brief)
         .helper(HELPER)
         .effort(20)
         .wiped_by(with(|members| {

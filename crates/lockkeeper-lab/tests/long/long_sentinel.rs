@@ -8,6 +8,8 @@ use lockkeeper_lab::conformance::Subject;
 use lockkeeper_testkit::redis::server::RedisServer;
 use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
 
+use crate::subjects::{LEASES, PATIENT};
+
 /// The program that takes locks in another process.
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 
@@ -16,11 +18,12 @@ fn sentinel(row: &str, options: &str) -> Subject {
     let setup = Setup {
         // A second one, so that a failover leaves one that acknowledges.
         replicas: if options.contains("wait_replicas") { 2 } else { 1 },
-        down_after: Duration::from_secs(10),
+        down_after: Duration::from_secs(20),
         ..Setup::default()
     };
     let deployment = Deployment::start_with(setup);
-    let url = format!("{}?ttl=2s{options}", deployment.url());
+    let [url, brief] =
+        LEASES.map(|lease| format!("{}?{lease}&{PATIENT}{options}", deployment.url()));
     let deployment = Arc::new(Mutex::new(deployment));
     let with = |deed: fn(&mut Deployment)| {
         let deployment = deployment.clone();
@@ -30,6 +33,7 @@ fn sentinel(row: &str, options: &str) -> Subject {
         }
     };
     Subject::url(row, url)
+        .briefly(brief)
         .helper(HELPER)
         .effort(20)
         .wiped_by(with(|deployment| {

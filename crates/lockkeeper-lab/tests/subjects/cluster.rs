@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use lockkeeper_lab::conformance::Subject;
 use lockkeeper_testkit::cluster::server::{Nodes, Setup};
 
-use super::HELPER;
+use super::{HELPER, LEASES, PATIENT};
 
 /// Three nodes that keep everything on disk.
 pub fn cluster(row: &str, options: &str) -> Subject {
     let arguments = ["--appendonly", "yes", "--appendfsync", "always"].map(str::to_owned).to_vec();
     let nodes = Nodes::start_with(Setup { arguments, ..Setup::default() });
-    let url = format!("{}?ttl=2s{options}", nodes.url());
+    let [url, brief] = LEASES.map(|lease| format!("{}?{lease}&{PATIENT}{options}", nodes.url()));
     let nodes = Arc::new(Mutex::new(nodes));
     let with = |deed: fn(&mut Nodes)| {
         let nodes = nodes.clone();
@@ -21,6 +21,7 @@ pub fn cluster(row: &str, options: &str) -> Subject {
         }
     };
     Subject::url(row, url)
+        .briefly(brief)
         .helper(HELPER)
         .effort(20)
         .wiped_by(with(|all| all.nodes.iter().for_each(|node| drop(node.command(&["FLUSHALL"])))))

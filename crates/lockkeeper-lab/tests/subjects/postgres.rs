@@ -6,7 +6,7 @@ use lockkeeper_lab::conformance::Subject;
 use lockkeeper_testkit::postgres::pooler::{Mode, Pooler};
 use lockkeeper_testkit::postgres::server::PostgresServer;
 
-use super::HELPER;
+use super::{HELPER, LEASES, PATIENT};
 
 /// A server of its own whose commits reach the disk, with the tables of the layout `table`.
 pub fn postgres(row: &str, options: &str) -> Subject {
@@ -24,19 +24,25 @@ pub fn shedlock(row: &str, options: &str) -> Subject {
 pub fn postgres_pooled() -> Subject {
     let server = PostgresServer::start();
     let pooler = Pooler::before(&server, Mode::Transaction, 8);
-    let url = format!("{}?ttl=2s", pooler.url());
+    let urls = LEASES.map(|lease| format!("{}?{lease}&{PATIENT}", pooler.url()));
     let wipe = |server: &mut PostgresServer| {
         drop(server.sql("TRUNCATE lockkeeper_locks, lockkeeper_line"));
     };
-    kept("postgres, through a pooler", url, server, wipe).keeping(Arc::new(pooler))
+    kept("postgres, through a pooler", urls, server, wipe).keeping(Arc::new(pooler))
 }
 
 fn keeping_in(row: &str, options: &str, wipe: fn(&mut PostgresServer)) -> Subject {
     let server = PostgresServer::start();
-    kept(row, format!("{}?ttl=2s{options}", server.url()), server, wipe)
+    let urls = LEASES.map(|lease| format!("{}?{lease}&{PATIENT}{options}", server.url()));
+    kept(row, urls, server, wipe)
 }
 
-fn kept(row: &str, url: String, server: PostgresServer, wipe: fn(&mut PostgresServer)) -> Subject {
+fn kept(
+    row: &str,
+    [url, brief]: [String; 2],
+    server: PostgresServer,
+    wipe: fn(&mut PostgresServer),
+) -> Subject {
     let server = Arc::new(Mutex::new(server));
     let with = |deed: fn(&mut PostgresServer)| {
         let server = server.clone();
@@ -46,6 +52,7 @@ fn kept(row: &str, url: String, server: PostgresServer, wipe: fn(&mut PostgresSe
         }
     };
     Subject::url(row, url)
+        .briefly(brief)
         .helper(HELPER)
         .effort(20)
         .wiped_by(with(wipe))

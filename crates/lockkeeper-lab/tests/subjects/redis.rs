@@ -2,10 +2,16 @@
 
 use lockkeeper_lab::conformance::Subject;
 
-use super::HELPER;
 use super::redis_server::redis_as;
+use super::{HELPER, LEASES, PATIENT};
 
 /// A server of its own that keeps everything on disk.
 pub fn redis(row: &str, options: &str) -> Subject {
-    redis_as(row, |server| format!("{server}?ttl=2s{options}")).helper(HELPER)
+    let mut brief = String::new();
+    let subject = redis_as(row, |server| {
+        let [url, short] = LEASES.map(|lease| format!("{server}?{lease}&{PATIENT}{options}"));
+        brief = short;
+        url
+    });
+    subject.briefly(brief).helper(HELPER)
 }

@@ -8,7 +8,7 @@ use lockkeeper_testkit::zookeeper::client::{Client, Kind};
 use lockkeeper_testkit::zookeeper::proxy::Proxy;
 use lockkeeper_testkit::zookeeper::server::{Ensemble, Server, Settings};
 
-use super::HELPER;
+use super::{HELPER, PATIENT};
 
 /// What tests share that run at the same time; gone with the last of them.
 struct Pool<T>(Mutex<Weak<T>>);
@@ -28,18 +28,26 @@ impl<T> Pool<T> {
     }
 }
 
+/// The sessions of a row, and those whose end is waited for.
+pub const SESSIONS: [&str; 2] = ["session_timeout=20s", "session_timeout=4s"];
+
+/// Servers whose sessions may be as long.
+fn settings() -> Settings {
+    Settings { lines: vec!["maxSessionTimeout=60000".to_owned()], ..Settings::default() }
+}
+
 /// Servers start slowly, so that every test has a directory of its own and not a server.
 pub fn single() -> Arc<Ensemble> {
     static POOL: Pool<Ensemble> = Pool::new();
     let single = || Ensemble {
-        servers: vec![Server::start(Settings::default()).expect("Debian's package zookeeper")],
+        servers: vec![Server::start(settings()).expect("Debian's package zookeeper")],
     };
     POOL.get(single)
 }
 
 pub fn ensemble() -> Arc<Ensemble> {
     static POOL: Pool<Ensemble> = Pool::new();
-    POOL.get(|| Ensemble::start(3, &Settings::default()).expect("Debian's package zookeeper"))
+    POOL.get(|| Ensemble::start(3, &settings()).expect("Debian's package zookeeper"))
 }
 
 pub fn zookeeper(ensemble: Arc<Ensemble>, options: &str) -> Subject {
@@ -53,7 +61,9 @@ pub fn zookeeper(ensemble: Arc<Ensemble>, options: &str) -> Subject {
         ensemble.servers.iter().map(|s| Proxy::start(s.port()).expect("a free port")).collect();
     let addresses: Vec<String> =
         proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-    let url = format!("zk://{}{chroot}?session_timeout=4s&{options}", addresses.join(","));
+    let addresses = addresses.join(",");
+    let [url, brief] =
+        SESSIONS.map(|session| format!("zk://{addresses}{chroot}?{session}&{PATIENT}&{options}"));
     let proxies = Arc::new(proxies);
     let hold = move |hold: bool| {
         let proxies = proxies.clone();
@@ -63,6 +73,7 @@ pub fn zookeeper(ensemble: Arc<Ensemble>, options: &str) -> Subject {
         }
     };
     Subject::url(options, url)
+        .briefly(brief)
         .helper(HELPER)
         .effort(20)
         .foreign()

@@ -184,37 +184,10 @@ fn convert_writes_goes_back_and_stays_as_a_reader() {
     assert_eq!(lines, ["upgradable", "writing", "upgradable", "reading"]);
 }
 
-/// A server, ended with the test.
-struct Server(std::process::Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
 #[test]
 fn fenced_redis_sells_one_and_refuses_the_late_write() {
-    let dir = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut server = Command::new("redis-server");
-    server
-        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--dir"])
-        .arg(dir.path());
-    let _server = Server(
-        server
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("Debian's package redis-server"),
-    );
-    let address = format!("127.0.0.1:{port}");
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
-    while std::net::TcpStream::connect(&address).is_err() {
-        assert!(std::time::Instant::now() < end, "the server listens");
-        std::thread::yield_now();
-    }
+    let server = lockkeeper_testkit::redis::server::RedisServer::start();
+    let address = format!("127.0.0.1:{}", server.port());
     let lines = lines(&example("fenced_redis", &[&address]).output().unwrap());
     assert_eq!(lines, ["sold: true, 49 left", "a late write was accepted: false"]);
 }

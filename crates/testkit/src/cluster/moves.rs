@@ -13,7 +13,7 @@ use super::server::AGREED_WITHIN;
 use crate::redis::resp::ask_once;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The nodes as they are now, by their places.
 #[derive(Clone)]
@@ -159,7 +159,7 @@ impl Moves {
             if keys.is_empty() {
                 return Ok(());
             }
-            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "60000", "KEYS"];
             words.extend(keys.iter().map(String::as_str));
             let answer = self.ask(from, &words)?.concat();
             if answer != "OK" && answer != "NOKEY" {

@@ -15,6 +15,9 @@ const SLOTS: usize = 16384;
 /// How long the nodes may take to agree.
 pub(super) const AGREED_WITHIN: Duration = Duration::from_secs(120);
 
+/// After this silence a node counts as down where a failover is waited for.
+pub const QUICK: Duration = Duration::from_secs(1);
+
 /// How a cluster is started.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -22,7 +25,8 @@ pub struct Setup {
     pub shards: usize,
     /// How many replicas each of them has.
     pub replicas: usize,
-    /// For how long a node is silent before it counts as down.
+    /// For how long a node is silent before it counts as down. By default it is longer than
+    /// anything that is not waited for: [`QUICK`] and [`Nodes::until_replaced`] are for failovers.
     pub node_timeout: Duration,
     /// Whether all stop when one shard has no node.
     pub full_coverage: bool,
@@ -35,7 +39,7 @@ impl Default for Setup {
         Self {
             shards: 3,
             replicas: 0,
-            node_timeout: Duration::from_secs(1),
+            node_timeout: Duration::from_secs(20),
             full_coverage: false,
             arguments: Vec::new(),
         }
@@ -330,8 +334,23 @@ impl Nodes {
         let old = self.home(slot);
         self.until_replicated(old);
         self.nodes[old].kill();
-        done(self.try_until_replaced(old));
+        self.until_replaced(old);
         self.home(slot)
+    }
+
+    /// Waits until everybody else knows that a node that was killed has no slots any more; until
+    /// then whoever is silent for [`QUICK`] counts as down.
+    pub fn until_replaced(&self, old: usize) {
+        self.suspect_after(QUICK);
+        done(self.try_until_replaced(old));
+        self.suspect_after(self.setup.node_timeout);
+    }
+
+    /// For how long a node is silent, from now on, before it counts as down for those that run.
+    pub fn suspect_after(&self, time: Duration) {
+        let millis = time.as_millis().to_string();
+        let words = ["CONFIG", "SET", "cluster-node-timeout", &millis];
+        done(self.moves().running().try_for_each(|at| self.tell(at, &words)));
     }
 
     /// Waits until everybody else knows that a node that ended has no slots any more.

@@ -17,13 +17,14 @@ const SENTINELS: usize = 3;
 const FOUND_WITHIN: Duration = Duration::from_secs(120);
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A silence that no Sentinel waits for the end of: it suspects nobody.
 const CALM: Duration = Duration::from_secs(3600);
 
-/// One of a master that was killed, whose replicas are all there.
-const QUICK: Duration = Duration::from_millis(500);
+/// After this one a master counts as down where a failover is waited for: its replicas are all
+/// there.
+pub const QUICK: Duration = Duration::from_millis(500);
 
 /// As whom replicas and Sentinels come, where that is another user than clients are.
 const WATCHER: &str = "watcher";
@@ -33,7 +34,9 @@ const WATCHER: &str = "watcher";
 pub struct Setup {
     /// How many replicas there are.
     pub replicas: usize,
-    /// For how long the master is silent before it counts as down.
+    /// For how long the master is silent before it counts as down. By default it is longer than
+    /// anything that is not waited for: [`QUICK`] and [`Deployment::until_replaced`] are for
+    /// failovers.
     pub down_after: Duration,
     /// More arguments of the master and the replicas.
     pub arguments: Vec<String>,
@@ -52,7 +55,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             replicas: 1,
-            down_after: Duration::from_millis(500),
+            down_after: Duration::from_secs(30),
             arguments: Vec::new(),
             replica_environment: Vec::new(),
             password: None,
@@ -298,6 +301,15 @@ impl Deployment {
         self.try_master_as_seen_by(0)
     }
 
+    /// Waits until every Sentinel names another master than this one, which was killed or stopped;
+    /// until then whoever is silent for [`QUICK`] counts as down. Answers which.
+    pub fn until_replaced(&self, old: usize) -> usize {
+        self.suspect_after(QUICK);
+        let new = self.until_failed_over(old);
+        self.suspect_after(self.setup.down_after);
+        new
+    }
+
     /// The master as most Sentinels will have it: with the greatest epoch.
     pub fn master(&self) -> usize {
         done(self.try_master())
@@ -317,22 +329,20 @@ impl Deployment {
     pub fn fail_over(&mut self) {
         // On a machine that is busy they may have moved by themselves, and what the new master
         // lacks would look as if it had been forgotten. From here on they do so no more.
-        done(self.suspect_after(CALM));
+        self.suspect_after(CALM);
         let old = done(self.until_settled());
         self.until_replicated(old);
         self.servers[old].kill();
-        done(self.suspect_after(QUICK));
-        self.until_failed_over(old);
-        done(self.suspect_after(self.setup.down_after));
+        self.until_replaced(old);
         done(self.try_come_back(old));
         self.until_found();
     }
 
-    /// For how long the master is silent, from now on, before it counts as down.
-    fn suspect_after(&self, time: Duration) -> Result<(), String> {
+    /// For how long the master and its replicas are silent, from now on, before they count as down.
+    pub fn suspect_after(&self, time: Duration) {
         let time = time.as_millis().to_string();
         let words = ["SENTINEL", "SET", SERVICE, "down-after-milliseconds", &time];
-        (0..SENTINELS).try_for_each(|at| self.tell(at, &words))
+        done((0..SENTINELS).try_for_each(|at| self.tell(at, &words)));
     }
 
     /// Waits until all Sentinels name one master that they take to be well, and every other server

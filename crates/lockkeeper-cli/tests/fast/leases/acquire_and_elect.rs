@@ -15,7 +15,9 @@ fn acquire_holds_with_a_lease_and_says_when_it_is_lost() {
         let acquire = |options: &[&str]| {
             let mut lk = place.lk([&["acquire", "a"], options].concat());
             let mut child = Reaped::spawn(
-                lk.env("LOCKKEEPER_URL", engine.url()).stdin(Stdio::piped()).stdout(Stdio::piped()),
+                lk.env("LOCKKEEPER_URL", engine.patient())
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped()),
             );
             let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
             let granted = json(&lines.next().unwrap().unwrap());
@@ -41,7 +43,7 @@ fn acquire_holds_with_a_lease_and_says_when_it_is_lost() {
         assert_eq!(json(&lines.next().unwrap().unwrap())["why"].as_str(), Some("time-over"));
         assert_eq!(child.wait(), 0);
 
-        let (mut child, mut lines) = acquire(&["--ttl", "2s"]);
+        let (mut child, mut lines) = acquire(&["--ttl", "9s"]);
         assert_eq!(engine.run(&place, &["release", "--force", "a"]).code, 0);
         let done = json(&lines.next().unwrap().unwrap());
         assert_eq!((done["outcome"].as_str(), child.wait()), (Some("lost"), 79), "{done}");

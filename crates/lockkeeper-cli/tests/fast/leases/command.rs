@@ -75,7 +75,7 @@ fn the_command_finds_its_lock_in_its_environment_and_the_report_agrees() {
         let scheme = engine.url().split(':').next().unwrap().to_owned();
         assert!(has(&format!("LOCKKEEPER_ENGINE={scheme}")), "{environment}");
         assert!(
-            has(&format!("LOCKKEEPER_URL={}", engine.url())),
+            has(&format!("LOCKKEEPER_URL={}", engine.patient())),
             "what was exported passes untouched: {environment}"
         );
         assert!(

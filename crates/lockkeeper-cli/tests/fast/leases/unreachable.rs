@@ -98,7 +98,7 @@ fn timed_rule_9_a_wait_in_line_ends_in_time_though_the_server_has_begun_to_stand
     let status = || json(engine.run(&place, &["--json", "status", "a"]).out.trim());
     until_true("it is held", || status()["state"] == "held");
     let waiting =
-        engine.start(&place, &["run", "a", "-w", "3", "--report", "report", "--", "true"]);
+        engine.start_hasty(&place, &["run", "a", "-w", "3", "--report", "report", "--", "true"]);
     until_true("somebody waits", || status()["waiters"][0]["ahead"].is_number());
     engine.stop();
     let ran = waiting.output();
@@ -113,7 +113,8 @@ fn timed_rule_9_a_wait_in_line_ends_in_time_though_the_server_has_begun_to_stand
 fn the_commands_own_code_stays_although_the_release_is_not_answered() {
     let (engine, place) = (Engine::redis(), Place::new());
     let script = "echo > runs; while [ ! -e over ]; do sleep 0.01; done; exit 3";
-    let front = engine.start(&place, &["run", "a", "--report", "report", "--", "sh", "-c", script]);
+    let line = ["run", "a", "--report", "report", "--", "sh", "-c", script];
+    let front = engine.start_hasty(&place, &line);
     place.read("runs");
     engine.stop();
     std::fs::write(place.path("over"), "").unwrap();

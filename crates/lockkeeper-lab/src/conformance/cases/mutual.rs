@@ -6,22 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use lockkeeper::{Ability, ErrorKind, Locks, Mode};
+use lockkeeper::{Ability, ErrorKind, Locks};
 
+use crate::conformance::awaited::Awaited;
 use crate::conformance::grip::Way;
 use crate::conformance::occupancy::Occupancy;
 use crate::conformance::trial::{HANGS, Timer, Trial, until, within};
-
-impl Way {
-    /// How the other process asks for it.
-    fn mode(self) -> Mode {
-        match self {
-            Self::Mutex | Self::Writer => Mode::Exclusive,
-            Self::OnlyPermit => Mode::Permits { count: 1, limit: 1 },
-            Self::LastPermit => Mode::Permits { count: 1, limit: 5 },
-        }
-    }
-}
 
 pub(super) async fn one_holds_it_and_the_next_waits(t: Arc<Trial>, way: Way) {
     let name = t.name("a");
@@ -296,21 +286,15 @@ pub(super) async fn two_processes_exclude_each_other(t: Arc<Trial>, way: Way) {
 }
 
 pub(super) async fn r14_a_killed_holder_frees_it_within_the_promised_time(t: Arc<Trial>, way: Way) {
-    let name = t.name("a");
-    let beside = way.prepare(&t, &name).await;
-    let (locks, there) = (t.open().await, t.helper().await);
-    there.lock(way.mode(), &name, HANGS).await.expect("it is free");
-    let next = tokio::spawn(way.lock_with(&locks, &name, None));
-    t.until_waiting(&locks, way.kind(), &name, 1).await;
-    assert!(!next.is_finished());
-    let promised = t.about().recovery;
+    let locks = t.open().await;
+    let held = Awaited::of(&t, way, &locks).await;
+    let promised = held.about.recovery;
     let timer = Timer::start();
-    there.kill();
-    let got = within(promised + HANGS, "the lock of a killed holder is free", next)
+    held.there.kill();
+    let got = within(promised + HANGS, "the lock of a killed holder is free", held.next)
         .await
         .expect("no panic")
         .expect("it is granted");
     timer.keeps(promised);
     assert!(got.release().await.is_clean());
-    drop(beside);
 }

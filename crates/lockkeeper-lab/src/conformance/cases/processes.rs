@@ -9,6 +9,9 @@ use crate::conformance::helper::occupy;
 use crate::conformance::occupancy::Occupancy;
 use crate::conformance::trial::{HANGS, Trial, within};
 
+/// By how much more a renewal moves the end of a lease than two readings of a clock do.
+const RENEWED: Duration = Duration::from_millis(200);
+
 pub(super) async fn r15_g16_a_forked_child_has_no_locks(t: Arc<Trial>) {
     let name = t.name("a");
     let (locks, there) = (t.open().await, t.helper().await);
@@ -41,11 +44,19 @@ pub(super) async fn r15_the_end_of_the_runtime_ends_no_lock(t: Arc<Trial>) {
     };
     let (locks, guard) =
         tokio::task::spawn_blocking(|| there.join()).await.expect("no panic").expect("no panic");
-    // Longer than a lease lasts that nobody renews.
-    let lease = guard
-        .remaining()
-        .map_or(Duration::from_millis(200), |left| left + Duration::from_millis(700));
-    tokio::time::sleep(lease.min(Duration::from_secs(5))).await;
+    match guard.deadline() {
+        // Nobody else renews it.
+        Some(end) => {
+            within(HANGS, "it is renewed", async {
+                while guard.deadline() <= Some(end + RENEWED) {
+                    guard.check().expect("the keeper renews on a thread of its own");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            })
+            .await;
+        }
+        None => tokio::time::sleep(Duration::from_millis(200)).await,
+    }
     guard.check().expect("the keeper renews on a thread of its own");
     assert!(other.mutex(&name).try_lock().await.expect("it can be tried").is_none());
     drop(guard);

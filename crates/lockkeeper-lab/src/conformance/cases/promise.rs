@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Class, ErrorKind, Kind, Mode, Require};
+use lockkeeper::{Class, ErrorKind, Require};
 
+use crate::conformance::awaited::Awaited;
+use crate::conformance::grip::Way;
 use crate::conformance::trial::{HANGS, Timer, Trial, within};
 
 pub(super) async fn r14_it_says_what_it_promises(t: Arc<Trial>) {
@@ -48,14 +50,12 @@ pub(super) async fn r14_it_says_what_it_promises(t: Arc<Trial>) {
 }
 
 pub(super) async fn r14_a_stopped_holder_is_passed_when_it_says_so(t: Arc<Trial>) {
-    let name = t.name("a");
-    let (locks, there) = (t.open().await, t.helper().await);
-    let turn = there.lock(Mode::Exclusive, &name, HANGS).await.expect("it is free");
-    let next = tokio::spawn(locks.mutex(&name).lock().into_future());
-    t.until_waiting(&locks, Kind::Lock, &name, 1).await;
+    let locks = t.open().await;
+    let held = Awaited::of(&t, Way::Mutex, &locks).await;
+    let Awaited { there, turn, about, next, .. } = held;
     let timer = Timer::start();
     there.stop();
-    match t.about().recovery_stopped {
+    match about.recovery_stopped {
         Some(promised) => {
             let got = within(promised + HANGS, "a stopped holder is passed", next)
                 .await
@@ -90,15 +90,12 @@ pub(super) async fn r14_a_stopped_holder_is_passed_when_it_says_so(t: Arc<Trial>
 }
 
 pub(super) async fn r14_a_holder_that_leaves_without_closing_frees_the_lock_in_time(t: Arc<Trial>) {
-    let name = t.name("a");
-    let (locks, there) = (t.open().await, t.helper().await);
-    there.lock(Mode::Exclusive, &name, HANGS).await.expect("it is free");
-    let next = tokio::spawn(locks.mutex(&name).lock().into_future());
-    t.until_waiting(&locks, Kind::Lock, &name, 1).await;
-    let promised = t.about().recovery;
+    let locks = t.open().await;
+    let held = Awaited::of(&t, Way::Mutex, &locks).await;
+    let promised = held.about.recovery;
     let timer = Timer::start();
-    there.leave().await;
-    let got = within(promised + HANGS, "it is freed", next)
+    held.there.leave().await;
+    let got = within(promised + HANGS, "it is freed", held.next)
         .await
         .expect("no panic")
         .expect("it is granted");

@@ -1,10 +1,11 @@
 //! Permits: weighted, with a stored limit.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper::{ErrorKind, Kind, Mode};
 
+use crate::conformance::awaited::is_over;
 use crate::conformance::trial::{HANGS, Trial, within};
 
 pub(super) async fn permits_are_weighted(t: Arc<Trial>) {
@@ -88,16 +89,24 @@ pub(super) async fn a_smaller_limit_takes_nothing_away(t: Arc<Trial>) {
 }
 
 pub(super) async fn permits_die_with_their_process(t: Arc<Trial>) {
-    let name = t.name("a");
-    let (locks, there) = (t.open().await, t.helper().await);
-    there.lock(Mode::Permits { count: 2, limit: 3 }, &name, HANGS).await.expect("three are free");
-    let semaphore = locks.semaphore(&name, 3);
-    let one = semaphore.try_acquire(1).await.expect("it can be tried").expect("one is free");
-    assert!(semaphore.try_acquire(1).await.expect("it can be tried").is_none());
+    let locks = t.open().await;
+    let (there, about) = t.brief_helper().await;
+    let (begun, mut names) = (Instant::now(), (0..).map(|n| t.name(&format!("a{n}"))));
+    let (semaphore, one) = loop {
+        let name = names.next().expect("there is one");
+        let mode = Mode::Permits { count: 2, limit: 3 };
+        let turn = there.lock(mode, &name, HANGS).await.expect("three are free");
+        let semaphore = locks.semaphore(&name, 3);
+        let one = semaphore.try_acquire(1).await.expect("it can be tried").expect("one is free");
+        if semaphore.try_acquire(1).await.expect("it can be tried").is_none() {
+            break (semaphore, one);
+        }
+        is_over(&there, turn, begun).await;
+    };
     there.kill();
     let two = semaphore
         .acquire(2)
-        .timeout(t.about().recovery + HANGS)
+        .timeout(about.recovery + HANGS)
         .await
         .expect("they die with their process");
     drop((one, two));

@@ -64,10 +64,11 @@ pub(super) async fn r7_tokens_rise_over_processes(t: Arc<Trial>) {
         rising.next(turn.token.expect("a fenced engine gives tokens"));
         assert_eq!(there.release(turn).await.as_deref(), Ok("clean"));
     }
-    there.lock(Mode::Exclusive, &name, HANGS).await.expect("it is free");
-    there.kill();
+    let (dies, about) = t.brief_helper().await;
+    dies.lock(Mode::Exclusive, &name, HANGS).await.expect("it is free");
+    dies.kill();
     let after =
-        within(t.about().recovery + HANGS, "it is freed", locks.mutex(&name).lock().into_future())
+        within(about.recovery + HANGS, "it is freed", locks.mutex(&name).lock().into_future())
             .await
             .expect("it is freed");
     rising.next(token_of(&after));

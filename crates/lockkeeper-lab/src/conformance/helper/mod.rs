@@ -8,6 +8,7 @@ mod fork;
 mod server;
 mod words;
 
+pub(super) use client::Turn;
 pub use client::{Helper, HelperError};
 pub(super) use server::occupy;
 pub use server::serve;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lockkeeper_testkit::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, QUICK, Setup};
 
 use crate::demo::Guarding;
 use crate::demo::failover::{Ends, Falls, Scene};
@@ -20,7 +20,7 @@ pub(super) static THIS: Scene = Scene {
 struct Servers(Nodes);
 
 fn start(dir: &Path) -> Result<Box<dyn Falls>, (u8, String)> {
-    let setup = Setup { replicas: 1, ..Setup::default() };
+    let setup = Setup { replicas: 1, node_timeout: QUICK, ..Setup::default() };
     let nodes = Nodes::try_start_below(dir, setup).map_err(|text| (69, text))?;
     Ok(Box::new(Servers(nodes)))
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use lockkeeper_testkit::cluster::server::{Nodes, Setup};
+use lockkeeper_testkit::cluster::server::{Nodes, QUICK, Setup};
 
 use crate::torture::arena::{has, take};
 
@@ -65,7 +65,7 @@ fn number(
 /// Starts it for the demo and the bench, in this directory. The number is the exit code.
 pub(crate) fn start(options: &str, dir: &Path) -> Result<(Nodes, String), (u8, String)> {
     let wanted = Wanted::take(options, 0)?;
-    let nodes = wanted.start(dir, Setup::default())?;
+    let nodes = wanted.start(dir, Setup { node_timeout: QUICK, ..Setup::default() })?;
     let url = wanted.url(&nodes.url());
     Ok((nodes, url))
 }

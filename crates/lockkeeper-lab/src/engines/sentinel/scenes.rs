@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
+use lockkeeper_testkit::sentinel::server::{Deployment, QUICK, Setup};
 
 use crate::demo::Guarding;
 use crate::demo::failover::{Ends, Falls, Scene};
@@ -35,7 +35,7 @@ struct Servers {
 
 /// Two replicas, so that one is left when the other is promoted.
 fn start(dir: &Path, options: &'static str) -> Result<Box<dyn Falls>, (u8, String)> {
-    let setup = Setup { replicas: 2, ..Setup::default() };
+    let setup = Setup { replicas: 2, down_after: QUICK, ..Setup::default() };
     let deployment = Deployment::try_start_below(dir, setup).map_err(|text| (69, text))?;
     Ok(Box::new(Servers { deployment, options }))
 }

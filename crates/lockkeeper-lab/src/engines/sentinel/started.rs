@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
+use lockkeeper_testkit::sentinel::server::{Deployment, QUICK, Setup};
 
 use crate::torture::arena::{has, take};
 
@@ -46,7 +46,7 @@ impl Wanted {
 /// Starts it for the demo and the bench, in this directory. The number is the exit code.
 pub(crate) fn start(options: &str, dir: &Path) -> Result<(Deployment, String), (u8, String)> {
     let wanted = Wanted::take(options)?;
-    let setup = Setup { replicas: wanted.replicas, ..Setup::default() };
+    let setup = Setup { replicas: wanted.replicas, down_after: QUICK, ..Setup::default() };
     let deployment = Deployment::try_start_below(dir, setup).map_err(|text| (69, text))?;
     let url = format!("{}?{}", deployment.url(), wanted.options);
     Ok((deployment, url))

@@ -29,6 +29,9 @@ use crate::words::name::{Kind, Name};
 /// The lease of every test: longer than one takes.
 pub(super) const TTL: Duration = Duration::from_secs(60);
 
+/// What a URL says whose answers are waited for however late they are.
+const PATIENT: &str = "connect_timeout=1m&request_timeout=1m";
+
 fn engine(url: &str) -> Result<Box<dyn Engine>> {
     engine_of(url, TTL)
 }
@@ -284,7 +287,7 @@ fn names_are_bytes_and_every_one_is_a_lock_of_its_own() {
 fn r17_the_tables_are_made_once_and_another_layout_is_refused_with_both_numbers() {
     let server = PostgresServer::start();
     let refused = |url: &str| open(url).map(drop).unwrap_err();
-    let url = format!("{}?schema=Odd%20%22name&prefix=it's", server.url());
+    let url = format!("{}?{PATIENT}&schema=Odd%20%22name&prefix=it's", server.url());
     let missing = refused(&format!("{url}&create=false"));
     assert_eq!(missing.kind(), ErrorKind::Refused);
     assert!(missing.message().contains("lockkeeper schema"), "{missing}");
@@ -404,7 +407,7 @@ fn several_locks_are_taken_all_or_none_by_one_statement() {
 #[test]
 fn two_that_want_the_same_names_in_opposite_orders_never_wait_for_each_other() {
     let server = PostgresServer::start();
-    let url = server.url();
+    let url = format!("{}?{PATIENT}", server.url());
     std::thread::scope(|scope| {
         let work = |names: [&'static str; 3]| {
             let url = &url;

@@ -10,33 +10,28 @@ use lockkeeper_testkit::proxy::Proxy;
 use super::super::Postgres;
 use super::super::options::PostgresOptions;
 use super::super::store::Written;
-use super::{TTL, claim, open, process};
+use super::statements::Db;
+use super::{PATIENT, TTL, claim, open, process};
 use crate::engine::redis::tests::support::{Process, granted, number, until};
 use crate::engine::sql::ask::{Asked, Reply};
 use crate::engine::sql::line::Work;
 use crate::engine::sql::record::Place;
 use crate::engine::{Answer, Attempt, Common, End, Line, Renewal, Standing};
 use crate::open::url::EngineUrl;
-use crate::words::claim::Mode;
+use crate::words::claim::{Claim, Mode};
 use crate::words::name::Kind;
 
 const MADE_ROOM: &str = "DELETE FROM lockkeeper_locks WHERE record = '' AND NOT line";
 
 /// A process, and its engine as what it is.
 fn engine(server: &PostgresServer) -> (Process, Arc<Postgres>) {
-    let mut url = EngineUrl::parse(&server.url()).unwrap();
+    let mut url = EngineUrl::parse(&format!("{}?{PATIENT}", server.url())).unwrap();
     let options = PostgresOptions::take(&mut url, &Common::new(TTL, 100)).unwrap();
     let engine = Arc::new(Postgres::new(options));
     (Process::around(engine.clone()).unwrap(), engine)
 }
 
-/// Somebody stands on these rows for so many seconds.
-pub(super) fn stand_on(server: &PostgresServer, rows: &str, seconds: f32) {
-    let sleep = format!("SELECT pg_sleep({seconds})");
-    server.sql(&format!("BEGIN; SELECT FROM lockkeeper_locks {rows} FOR UPDATE; {sleep}; COMMIT"));
-}
-
-pub(super) fn stands(server: &PostgresServer) {
+fn stands(server: &PostgresServer) {
     until("it stands there", || {
         let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
         server.sql(sleeps) == "1"
@@ -146,30 +141,37 @@ fn r3_a_request_that_waits_for_its_row_is_given_back_also_after_its_time() {
     let server = PostgresServer::start();
     let proxy = Proxy::to(server.port());
     let at = format!("postgres://{USER}@127.0.0.1:{}/postgres", proxy.port());
-    let one = open(&format!("{at}?request_timeout=8s")).unwrap();
+    let one = open(&format!("{at}?{PATIENT}")).unwrap();
     let warm = claim(&one, "a");
     granted(one.attempt(&warm));
     assert!(matches!(one.release(warm.id), End::Freed));
-    let waiting = || {
-        server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == "1"
-    };
-    let mut asked = claim(&one, "a");
-    std::thread::scope(|scope| {
-        let blocker = scope.spawn(|| stand_on(&server, "", 1.5));
-        stands(&server);
+    let wait = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let waiting = || server.sql(wait).parse::<u32>().unwrap();
+    let db = Db::of(&server.url());
+    db.run("BEGIN; SELECT FROM lockkeeper_locks FOR UPDATE");
+    // Where its time is over before it comes to the row, once more.
+    until("it waits for the row when its time is over", || {
         let give_up = one.now().plus(Duration::from_millis(400));
-        asked.give_up = Some(give_up);
-        let asked = &asked;
-        let attempt = scope.spawn(|| one.attempt(asked));
-        until("it waits for the row", waiting);
-        proxy.cut();
-        let attempt = attempt.join().unwrap();
-        assert!(matches!(attempt, Attempt::Unknown(_)), "{attempt:?}");
-        until("its time is over", || one.now() > give_up);
-        one.withdraw(asked.id);
-        blocker.join().unwrap();
+        let asked = Claim { give_up: Some(give_up), ..claim(&one, "a") };
+        std::thread::scope(|scope| {
+            let attempt = scope.spawn(|| one.attempt(&asked));
+            until("it waits for the row", || waiting() == 1 || attempt.is_finished());
+            proxy.cut();
+            let attempt = attempt.join().unwrap();
+            until("its time is over", || one.now() > give_up);
+            if waiting() == 0 {
+                one.withdraw(asked.id);
+                return false;
+            }
+            assert!(matches!(attempt, Attempt::Unknown(_)), "{attempt:?}");
+            let withdraws = scope.spawn(|| one.withdraw(asked.id));
+            until("it waits behind it", || waiting() == 2 || withdraws.is_finished());
+            db.run("COMMIT");
+            withdraws.join().unwrap();
+            true
+        })
     });
-    until("nobody waits for a row", || !waiting());
+    until("nobody waits for a row", || waiting() == 0);
     assert_eq!(server.sql("SELECT ends FROM lockkeeper_locks"), "0", "an orphan");
 }
 

@@ -1,5 +1,6 @@
 //! Through a pgbouncer, in either mode.
 
+use std::thread::Scope;
 use std::time::Duration;
 
 use lockkeeper_testkit::postgres::pooler::{Mode as Pool, Pooler};
@@ -7,14 +8,37 @@ use lockkeeper_testkit::postgres::server::{PostgresServer, USER};
 use lockkeeper_testkit::proxy::Proxy;
 
 use super::faults::OnRows;
+use super::statements::Db;
 use super::{claim, open, process};
 use crate::engine::redis::tests::support::{PATIENCE, Process, granted, number, until};
 use crate::engine::{Attempt, End, Line, Renewal};
 use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
 
+/// A process whose answers are waited for however late they are, unless `more` says how long.
 fn through(pooler: &Pooler, more: &str) -> Process {
-    open(&format!("{}{more}", pooler.url())).expect("the server can be used")
+    let patience = match more {
+        "" => "?request_timeout=1m",
+        _ if more.contains("request_timeout") => "",
+        _ => "&request_timeout=1m",
+    };
+    open(&format!("{}{more}{patience}", pooler.url())).expect("the server can be used")
+}
+
+/// Who has asked this and waits has one of the connections of the pooler, for as long as what is
+/// answered lives.
+fn keeps_one<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    (server, pooler): (&PostgresServer, &'scope Pooler),
+    asked: &str,
+) -> Db {
+    let db = Db::of(&server.url());
+    db.run("SELECT pg_advisory_lock(1)");
+    let asks = format!("{asked}SELECT pg_advisory_xact_lock(1)");
+    scope.spawn(move || pooler.ask(&asks));
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    until("it has a connection, and waits", || server.sql(waits) == "1");
+    db
 }
 
 fn has_pooler_warning(process: &Process) -> bool {
@@ -63,7 +87,7 @@ fn p4_behind_a_pooler_in_transaction_mode_who_waits_is_granted_without_a_word() 
     let unnamed = log.matches("execute <unnamed>").count();
     assert!(unnamed > 10, "{log}");
     // Nobody stands on a row for longer whose last message does not come.
-    assert!(log.contains("SET LOCAL idle_in_transaction_session_timeout = 2000"), "{log}");
+    assert!(log.contains("SET LOCAL idle_in_transaction_session_timeout = 60000"), "{log}");
     let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'lockkeeper%' \
                 AND query LIKE 'LISTEN%'";
     assert_eq!(server.sql(left), "0");
@@ -132,7 +156,8 @@ fn p4_who_waits_is_granted_at_once_though_a_pooler_comes_between_meanwhile() {
     let (server, pooler) = pooled(&[]);
     let (way, holder) = (Proxy::to(server.port()), process(&server));
     let hosts = format!("127.0.0.1:{},127.0.0.1:{}", way.port(), pooler.port());
-    let one = open(&format!("postgres://{USER}@{hosts}/postgres")).expect("the server answers");
+    let url = format!("postgres://{USER}@{hosts}/postgres?request_timeout=1m");
+    let one = open(&url).expect("the server answers");
     assert!(!has_pooler_warning(&one));
     let (held, waiting) = (long(&holder, "a"), long(&one, "a"));
     granted(holder.attempt(&held));
@@ -153,13 +178,11 @@ fn g2_a_search_path_that_another_client_left_behind_a_pooler_finds_no_other_tabl
     drop(open(&format!("{}?schema=other", server.url())).expect("it makes them"));
     let direct = process(&server);
     let (held, _) = direct.take("a", Mode::Exclusive);
-    for _ in 0..2 {
-        // Both connections, one after the other: the other one sleeps.
-        std::thread::scope(|scope| {
-            scope.spawn(|| pooler.ask("SET search_path = other; SELECT pg_sleep(0.3)"));
-            pooler.ask("SET search_path = other; SELECT pg_sleep(0.3)");
-        });
-    }
+    std::thread::scope(|scope| {
+        // Both connections: one waits while the other is asked.
+        let _waits = keeps_one(scope, (&server, &pooler), "SET search_path = other; ");
+        pooler.ask("SET search_path = other");
+    });
     assert_eq!(pooler.ask("SHOW search_path"), "other", "it would be seen");
     let one = through(&pooler, "");
     let Attempt::Busy(holder) = one.attempt_try(&claim(&one, "a")) else { panic!("it is held") };
@@ -172,9 +195,7 @@ fn p4_a_url_that_says_wrongly_what_a_pooler_does_is_told_so() {
     let one = through(&pooler, "?pooler=session");
     std::thread::scope(|scope| {
         // On the connection that was used last, where its statements are.
-        scope.spawn(|| pooler.ask("SELECT pg_sleep(1.5)"));
-        let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-        until("that one is somebody else's", || server.sql(sleeps) == "1");
+        let _somebody_elses = keeps_one(scope, (&server, &pooler), "");
         let attempt = one.attempt(&claim(&one, "a"));
         let Attempt::Failed(error) = attempt else { panic!("{attempt:?}") };
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
-use super::support::{PATIENCE, Process, engine_of, granted, number, options, until};
+use super::support::{PATIENCE, Process, engine_of, granted, number, opened, options, until};
 use crate::engine::{Attempt, End, Event, Line, Renewal, Standing};
 use crate::words::claim::{Claim, Mode};
 use crate::words::error::ErrorKind;
@@ -18,13 +18,19 @@ const AMPLE: Duration = Duration::from_secs(5);
 pub(super) fn behind(proxy: &Proxy, request_timeout: Duration) -> Process {
     let mut options = options(proxy.port());
     options.request_timeout = request_timeout;
-    let process = Process::with(options);
+    let process = opened(|| Process::try_with(options.clone()));
     // The server learns the scripts, so that a fault meets the call that it is meant for.
-    let (claim, _) = process.take("warm", Mode::Exclusive);
-    assert!(matches!(process.renew(claim.id), Renewal::Extended { .. }));
-    let waiting = process.queue("warm", Mode::Exclusive);
-    assert!(matches!(process.withdraw(waiting.id), End::Freed));
-    assert!(matches!(process.release(claim.id), End::Freed));
+    let mut turn = 0;
+    until("each is answered in time", || {
+        turn += 1;
+        let [claim, waiting] = [(); 2].map(|()| process.exclusive(&format!("warm{turn}")));
+        let granted = matches!(process.attempt(&claim), Attempt::Granted(_));
+        let renewed = matches!(process.renew(claim.id), Renewal::Extended { .. });
+        let stands = matches!(process.attempt(&waiting), Attempt::InLine(_));
+        let left = matches!(process.withdraw(waiting.id), End::Freed);
+        let freed = matches!(process.release(claim.id), End::Freed);
+        granted && renewed && stands && left && freed
+    });
     process
 }
 
@@ -332,7 +338,7 @@ fn a_connection_that_swallows_everything_is_found_out_and_remade() {
     assert!(matches!(process.attempt(&claim), Attempt::Unknown(_)));
     proxy.heal();
     process.link(true);
-    granted(process.attempt(&claim));
+    process.granted_at_last(&claim);
 }
 
 #[test]

@@ -169,8 +169,8 @@ fn a_time_out_names_the_owner_that_another_program_wrote_and_that_it_left_no_tim
 fn a_timeout_of_zero_asks_once_for_an_upgrade_and_for_a_latch() {
     let server = RedisServer::start();
     run(async {
-        let (one, two) =
-            (Locks::open(&server.url()).await.unwrap(), Locks::open(&server.url()).await.unwrap());
+        let url = format!("{}?request_timeout=1m", server.url());
+        let (one, two) = (Locks::open(&url).await.unwrap(), Locks::open(&url).await.unwrap());
         let mut guard = one.rwlock("a").upgradable().await.unwrap();
         assert!(guard.upgrade().timeout(Duration::ZERO).await.is_ok(), "nobody else reads");
         let reader = two.rwlock("a").read().await.unwrap();
@@ -373,7 +373,8 @@ fn r5_a_watch_whose_caller_left_before_it_began_is_ended() {
 fn several_locks_ride_out_a_restart_within_their_timeout_and_need_no_time_where_they_are_free() {
     let mut server = RedisServer::start();
     run(async {
-        let locks = Locks::open(&server.url()).await.unwrap();
+        let url = format!("{}?request_timeout=1m", server.url());
+        let locks = Locks::open(&url).await.unwrap();
         let all = || locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]);
         let both = all().timeout(Duration::ZERO).await.expect("both are free");
         assert!(both.release().await.iter().all(crate::Released::is_clean));

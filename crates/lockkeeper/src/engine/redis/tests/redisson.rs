@@ -275,11 +275,9 @@ fn rpermitexpirablesemaphore_gives_and_takes_back() {
     assert_eq!(server.command(&["GET", "s"]), ["4"]);
     let mut dying = one.claim("s", permits(4));
     dying.ttl = Duration::from_millis(1500);
-    granted(one.attempt(&dying));
+    one.granted_at_last(&dying);
     one.die();
-    let waiting = two.queue("s", permits(4));
-    woken(&two, waiting.id);
-    granted(two.attempt_until(&waiting));
+    two.granted_at_last(&two.claim("s", permits(4)));
 }
 
 #[test]
@@ -328,11 +326,9 @@ fn rsemaphore_is_counted_with_java_and_our_permits_end_with_their_holder() {
     assert_eq!(server.command(&["GET", "s"]), ["3"]);
     let mut dying = one.claim("s", permits(3));
     dying.ttl = Duration::from_millis(1500);
-    granted(one.attempt(&dying));
+    one.granted_at_last(&dying);
     one.die();
-    let next = two.queue("s", permits(3));
-    woken(&two, next.id);
-    granted(two.attempt_until(&next));
+    two.granted_at_last(&two.claim("s", permits(3)));
     let refused = two.wait(two.engine.write(&Change::Resize(Name::new("s").unwrap(), 9)));
     assert_eq!(
         refused.unwrap_err().kind(),

@@ -26,7 +26,7 @@ fn processor_us(server: &RedisServer) -> f64 {
 }
 
 #[test]
-fn a_pair_costs_the_server_four_and_a_half_times_a_bare_one_and_in_company_a_quarter_less() {
+fn timed_a_pair_costs_the_server_four_and_a_half_times_a_bare_one_and_in_company_a_quarter_less() {
     const AT_ONCE: usize = 64;
     const ROUNDS: usize = 40;
     let server = RedisServer::start();

@@ -1,10 +1,10 @@
 //! What is not a mutex: shared holds, permits, elections, latches, several at once, force,
 //! watching.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::server::RedisServer;
-use super::support::{Process, granted, number};
+use super::support::{Process, granted, number, until};
 use crate::engine::{Attempt, Change, End, Event, Query, Renewal, Standing, WatchId};
 use crate::words::claim::Mode;
 use crate::words::error::ErrorKind;
@@ -44,15 +44,15 @@ fn a_dead_reader_ends_by_itself_while_the_others_go_on() {
     let (one, two, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
     let mut short = one.claim("a", Mode::Shared);
     short.ttl = Duration::from_millis(400);
-    granted(one.attempt(&short));
+    one.granted_at_last(&short);
     let (other, _) = two.take("a", Mode::Shared);
     let writer = three.queue("a", Mode::Exclusive);
     one.die();
-    for _ in 0..4 {
-        std::thread::sleep(Duration::from_millis(150));
+    until("it has ended", || {
         assert!(matches!(two.renew(other.id), Renewal::Extended { .. }));
-    }
-    assert_eq!(three.look(Kind::Lock, "a").holders.len(), 1);
+        three.look(Kind::Lock, "a").holders.len() == 1
+    });
+    assert!(matches!(two.renew(other.id), Renewal::Extended { .. }));
     two.release(other.id);
     three.granted(writer.id);
 }
@@ -141,9 +141,9 @@ fn r16_after_a_lease_that_ran_out_the_delay_passes_and_after_a_release_it_does_n
     let (one, two) = (Process::of(&server), Process::of(&server));
     let mut claim = one.exclusive("a");
     (claim.ttl, claim.lock_delay) = (Duration::from_secs(1), Duration::from_secs(3));
-    let before = std::time::Instant::now();
+    let before = Instant::now();
     granted(one.attempt(&claim));
-    let since = std::time::Instant::now();
+    let since = Instant::now();
     let waiting = two.queue("a", Mode::Exclusive);
     std::thread::sleep(Duration::from_millis(1_100).saturating_sub(since.elapsed()));
     assert!(matches!(one.renew(claim.id), Renewal::Gone(_)), "over, although the record is there");
@@ -249,36 +249,66 @@ fn a_semaphores_limit_is_kept_for_as_long_as_it_is_used() {
 #[test]
 fn r16_a_pushed_grant_that_lapsed_into_its_delay_is_waited_for_again() {
     let server = RedisServer::start();
-    let (one, two) = (Process::of(&server), Process::of(&server));
+    let both = [(); 2].map(|()| Process::of(&server));
     for other_readers in [false, true] {
-        let mode = if other_readers { Mode::Shared } else { Mode::Exclusive };
-        let (held, _) = one.take("a", Mode::Exclusive);
-        let mut claim = two.claim("a", mode);
-        (claim.ttl, claim.lock_delay) = (Duration::from_secs(3), Duration::from_secs(5));
-        two.queue_claim(&claim);
-        let reader = other_readers.then(|| one.queue("a", Mode::Shared));
-        assert!(matches!(one.release(held.id), End::Freed));
-        let first = two.granted(claim.id);
-        if let Some(reader) = &reader {
-            one.granted(reader.id);
-            assert!(matches!(one.renew(reader.id), Renewal::Extended { .. }));
-        }
-        // The claim lease is a second, and nobody confirms it.
-        std::thread::sleep(Duration::from_millis(1100));
-        let attempt = two.attempt(&claim);
-        assert!(
-            matches!(attempt, Attempt::InLine(_)),
-            "it never held, so it cannot have lost: {attempt:?}"
-        );
-        let attempt = two.attempt_try(&two.claim("a", Mode::Exclusive));
-        assert!(matches!(attempt, Attempt::Busy(_)), "{attempt:?}");
-        assert!(number(&two.granted(claim.id)) > number(&first));
-        assert!(matches!(two.release(claim.id), End::Freed));
-        if let Some(reader) = reader {
-            assert!(matches!(one.release(reader.id), End::Freed));
-        }
-        assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}"]), ["0"]);
+        let mut turn = 0;
+        // Again where a lease ended before anybody was asked about it.
+        until("it is waited for again", || {
+            turn += 1;
+            lapses_into_its_delay(&server, &both, &format!("{other_readers}{turn}"), other_readers)
+        });
     }
+}
+
+/// A pushed grant of this name lapses, and its claim waits for the end of the delay; whether all
+/// that was asked in between was asked in time.
+fn lapses_into_its_delay(
+    server: &RedisServer,
+    [one, two]: &[Process; 2],
+    name: &str,
+    other_readers: bool,
+) -> bool {
+    let mode = if other_readers { Mode::Shared } else { Mode::Exclusive };
+    let (held, _) = one.take(name, Mode::Exclusive);
+    let mut claim = two.claim(name, mode);
+    (claim.ttl, claim.lock_delay) = (Duration::from_secs(3), Duration::from_secs(5));
+    two.queue_claim(&claim);
+    let reader = other_readers.then(|| one.queue(name, Mode::Shared));
+    let released = Instant::now();
+    assert!(matches!(one.release(held.id), End::Freed));
+    let first = two.granted(claim.id);
+    let pushed = Instant::now();
+    if let Some(reader) = &reader {
+        one.granted(reader.id);
+        // Its claim lease is two seconds.
+        let renewed = matches!(one.renew(reader.id), Renewal::Extended { .. });
+        assert!(renewed || released.elapsed() > Duration::from_secs(1), "it was not extended");
+        if !renewed {
+            return false;
+        }
+    }
+    // The claim lease is a second, and nobody confirms it.
+    until("it is over", || pushed.elapsed() > Duration::from_millis(1_100));
+    let attempt = two.attempt(&claim);
+    if released.elapsed() > Duration::from_secs(5) {
+        return false;
+    }
+    assert!(
+        matches!(attempt, Attempt::InLine(_)),
+        "it never held, so it cannot have lost: {attempt:?}"
+    );
+    let attempt = two.attempt_try(&two.claim(name, Mode::Exclusive));
+    assert!(matches!(attempt, Attempt::Busy(_)), "{attempt:?}");
+    assert!(number(&two.granted(claim.id)) > number(&first));
+    // Nobody confirms this one either.
+    if !matches!(two.release(claim.id), End::Freed) {
+        return false;
+    }
+    if let Some(reader) = reader {
+        assert!(matches!(one.release(reader.id), End::Freed));
+    }
+    assert_eq!(server.command(&["EXISTS", &format!("lockkeeper:{{lock:{name}}}")]), ["0"]);
+    true
 }
 
 #[test]

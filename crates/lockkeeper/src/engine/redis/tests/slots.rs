@@ -10,7 +10,7 @@ use lockkeeper_testkit::servers::free_port;
 use super::super::options::{Layout, RedisOptions, RedissonLock, RedissonSemaphore};
 use super::super::script::Which;
 use super::server::RedisServer;
-use super::support::{Process, granted, options, until};
+use super::support::{Process, granted, options, patient, until};
 use crate::engine::{Attempt, Change, End, Query, Renewal, WatchId};
 use crate::words::claim::Mode;
 use crate::words::error::ErrorKind;
@@ -37,7 +37,7 @@ impl Node {
     }
 
     fn options(&self) -> RedisOptions {
-        let mut options = options(self.server.port());
+        let mut options = patient(options(self.server.port()));
         options.in_cluster = true;
         options
     }

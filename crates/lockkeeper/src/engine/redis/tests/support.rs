@@ -345,6 +345,28 @@ pub(in crate::engine) fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
+/// A URL that waits for servers for longer than they are late, but where it says for how long.
+pub(in crate::engine) fn patient_url(url: &str) -> String {
+    let names = ["connect_timeout", "request_timeout"];
+    names.iter().filter(|name| !url.contains(**name)).fold(url.to_owned(), |url, name| {
+        let sign = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{sign}{name}=2m")
+    })
+}
+
+/// A process with a short time for its first connection, opened again until that was enough.
+pub(in crate::engine) fn opened(open: impl Fn() -> Result<Process, Error>) -> Process {
+    let mut opened = None;
+    until("it can be opened", || {
+        match open() {
+            Ok(process) => opened = Some(process),
+            Err(error) => println!("{error}"),
+        }
+        opened.is_some()
+    });
+    opened.expect("it is open")
+}
+
 /// The engine of a URL, with this lease unless the URL names one.
 pub(in crate::engine) fn engine_of(url: &str, ttl: Duration) -> Result<Box<dyn Engine>, Error> {
     let registration = Registration::of(&EngineUrl::parse(url)?.scheme)?;

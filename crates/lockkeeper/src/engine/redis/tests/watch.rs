@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::options::RedissonLock;
 use super::interop::{plain, redisson};
 use super::server::RedisServer;
-use super::support::{Process, granted, options, until};
+use super::support::{Process, opened, options, patient, until};
 use crate::engine::password::Password;
 use crate::engine::{Attempt, End, Event, Query, WatchId};
 use crate::open::url::Secret;
@@ -116,7 +116,7 @@ fn where_tracking_is_denied_a_beginning_is_looked_at_now_and_then() {
     let server = RedisServer::start();
     let rules = ["~lockkeeper:*", "&lockkeeper:*", "+@all", "-client|tracking", ">secret"];
     server.command(&[&["ACL", "SETUSER", "ann", "on"][..], &rules].concat());
-    let mut options = options(server.port());
+    let mut options = patient(options(server.port()));
     (options.user, options.password) =
         (Some("ann".into()), Some(Password::given(Secret::new("secret"))));
     let process = Process::with(options);
@@ -128,6 +128,7 @@ fn where_tracking_is_denied_a_beginning_is_looked_at_now_and_then() {
 fn a_watched_name_is_looked_at_at_once_when_the_server_is_back() {
     let server = RedisServer::start();
     let all = [options(server.port()), plain(&server), redisson(&server, RedissonLock::Plain)];
+    let all = all.map(patient);
     for options in all {
         // Again where the machine was slower than the first round, which is five seconds away.
         until("it is told before the first round", || {
@@ -147,13 +148,14 @@ fn a_watched_name_is_looked_at_at_once_when_the_server_is_back() {
 #[test]
 fn a_beginning_is_watched_in_rounds_while_the_server_lets_in_no_more_connections() {
     let server = RedisServer::start();
-    let mut options = options(server.port());
+    let mut options = patient(options(server.port()));
     options.connect_timeout = std::time::Duration::from_secs(1);
-    let process = Process::with(options);
+    let process = opened(|| Process::try_with(options.clone()));
     let mut client = server.client();
     let count = client.command(&["CLIENT", "LIST"]).join("").matches("id=").count().to_string();
     client.command(&["CONFIG", "SET", "maxclients", &count]);
-    watch(&process, 1, &Query::Prefix("jobs/".into()));
+    let jobs = Query::Prefix("jobs/".into());
+    until("it is watched", || process.wait(process.engine.watch(WatchId(1), &jobs)).is_ok());
     process.event("a look", changed(1));
     client.command(&["CONFIG", "SET", "maxclients", "100"]);
     until("the connection is there", || tracker(&server).is_some());
@@ -201,7 +203,7 @@ fn who_watches_is_told_of_a_lease_that_ran_out_also_where_the_next_call_is_refus
     let (reader, _) = one.take("a", Mode::Shared);
     let mut short = one.claim("a", Mode::Shared);
     short.ttl = std::time::Duration::from_millis(1500);
-    granted(one.attempt(&short));
+    one.granted_at_last(&short);
     watch(&two, 1, &one_name());
     until("its lease is over", || two.look(Kind::Lock, "a").holders.len() == 1);
     server.command(&["CONFIG", "RESETSTAT"]);

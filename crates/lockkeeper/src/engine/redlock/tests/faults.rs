@@ -44,7 +44,7 @@ fn a_member_that_takes_no_more_clients_keeps_nobody_out_of_a_majority() {
     let full = fill(quorum.0[1].port());
     let process = quorum.process();
     let is_full = || process.engine.describe().warnings.iter().any(|w| w.id == "member-refuses");
-    assert!(is_full(), "{:?}", process.engine.describe());
+    until("it is told", is_full);
     let held = claim(&process, "a");
     granted(process.attempt(&held));
     drop(full);
@@ -65,8 +65,13 @@ fn a_member_that_is_dead_at_the_start_is_told_and_costs_nothing() {
     let mut quorum = Quorum::of(3);
     quorum.0[1].kill();
     let process = quorum.process();
-    let warnings = process.engine.describe().warnings;
-    let down = warnings.iter().find(|w| w.id == "member-down").expect("it is told");
+    let mut told = None;
+    until("it is told", || {
+        let warnings = process.engine.describe().warnings;
+        told = warnings.into_iter().find(|warning| warning.id == "member-down");
+        told.is_some()
+    });
+    let down = told.expect("it is told");
     assert!(down.text.contains(&quorum.0[1].port().to_string()), "{down:?}");
     // A machine with much to do gets more than one chance.
     until("nobody waits for it", || {
@@ -232,7 +237,8 @@ fn two_of_five_stopped_change_nothing_and_three_leave_no_majority() {
     // Nobody knows; the deadline of its lease decides.
     let Renewal::Unknown(error) = two.renew(waiting.id) else { panic!("a majority answered") };
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    let error = unknown(one.attempt(&claim(&one, "b")));
+    let asked = claim(&one, "b");
+    let error = unknown(one.attempt(&asked));
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.message().contains("a majority is 3"), "{error}");
     for (at, server) in quorum.0.iter().enumerate() {
@@ -242,6 +248,7 @@ fn two_of_five_stopped_change_nothing_and_three_leave_no_majority() {
     for stopped in &quorum.0[..3] {
         stopped.go_on();
     }
+    until("it has left", || !matches!(one.withdraw(asked.id), End::Unknown(_)));
     quorum.until_clean("b");
     one.granted_at_last(&claim(&one, "b"));
 }

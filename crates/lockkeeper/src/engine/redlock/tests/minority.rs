@@ -104,6 +104,7 @@ fn b4_a_member_that_refuses_keeps_no_new_process_out_and_is_named_once() {
         command(third, breaks);
         let process = open(&url).expect("two are a majority");
         assert_of_use(&process);
+        until("it is named", || warned(&process).iter().any(|w| w.id == "member-refuses"));
         assert_named_once(&process, &members[2], why);
         command(third, mends);
         // It joins by itself.
@@ -136,7 +137,7 @@ fn b4_what_is_no_member_behind_a_port_keeps_no_new_process_out_and_is_named_once
         let members = [at(&quorum.0[0]), at(&quorum.0[1]), third.clone()];
         let process = open(&url(&members)).expect("two are a majority");
         assert_of_use(&process);
-        until("it is named", || !warned(&process).is_empty());
+        until("it is named", || warned(&process).iter().any(|w| w.id == "member-refuses"));
         assert_named_once(&process, third.trim_start_matches("localhost"), why);
     }
 }

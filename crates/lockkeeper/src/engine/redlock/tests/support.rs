@@ -11,7 +11,7 @@ use lockkeeper_testkit::servers::clock_shim::{ClockShim, Clocks};
 
 use crate::engine::redis::client::resp::parse;
 use crate::engine::redis::client::script::Call;
-use crate::engine::redis::tests::support::{Process, until};
+use crate::engine::redis::tests::support::{Process, opened, until};
 use crate::engine::{Common, End, Renewal};
 use crate::open::url::EngineUrl;
 use crate::words::claim::Claim;
@@ -296,7 +296,7 @@ impl Proxied {
     /// A process behind the proxies, whose members know the scripts, so that a fault meets the
     /// call that it is meant for.
     pub(super) fn process(&self, options: &str) -> Process {
-        let process = open(&self.url(options)).expect("the members can be used");
+        let process = opened(|| open(&self.url(options)));
         self.quorum.warm(&process);
         self.quorum.until_clean("warm");
         process

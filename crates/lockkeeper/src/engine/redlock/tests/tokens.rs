@@ -11,7 +11,7 @@ use super::super::wire::Member;
 use super::faults::ran;
 use super::support::{KEY, Quorum, SHORT, SOME_AWAY, claim, open};
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::tests::support::{Process, granted, options, patient, until};
+use crate::engine::redis::tests::support::{Process, granted, opened, options, patient, until};
 use crate::engine::{Attempt, End, Number, Renewal};
 use crate::words::clock::Clock;
 use crate::words::id::ClaimId;
@@ -465,7 +465,8 @@ fn r7_a_member_whose_clock_is_an_hour_ahead_or_a_day_behind_takes_no_token_back(
         if one_is_away {
             quorum.0[0].stop();
         }
-        let two = open(&(quorum.url() + "&connect_timeout=1s")).expect("two are a majority");
+        // Whoever is stopped is waited for to the end of that time.
+        let two = opened(|| open(&(quorum.url() + "&connect_timeout=1s")));
         let asked = claim(&two, "a");
         let number = match granted(two.attempt_until(&asked)).number {
             Number::Ours(number) => number,

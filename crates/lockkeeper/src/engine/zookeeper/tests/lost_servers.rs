@@ -1,21 +1,25 @@
 //! Lost servers of an ensemble, and those that lag behind.
 
-use lockkeeper_testkit::zookeeper::server::Ensemble;
-
 use super::*;
+
+/// Three servers whose sessions may be long, and the options of one that no test waits for.
+fn three_servers() -> (Ensemble, &'static str) {
+    let lines = vec!["maxSessionTimeout=60000".to_owned()];
+    let ensemble = Ensemble::start(3, &Settings { lines, ..Settings::default() }).unwrap();
+    (ensemble, "session_timeout=60s&connect_timeout=30s")
+}
 
 #[test]
 fn z5_a_hold_and_a_place_live_through_the_loss_of_the_leader() {
     run(async {
-        let mut ensemble = Ensemble::start(3, &Settings::default()).unwrap();
-        let all = ensemble.addresses();
-        let one = Client::open(&format!("zk://{all}?session_timeout=10s")).await.unwrap();
-        let two = Client::open(&format!("zk://{all}?session_timeout=10s")).await.unwrap();
+        let (mut ensemble, options) = three_servers();
+        let url = format!("zk://{}?{options}", ensemble.addresses());
+        let (one, two) = (Client::open(&url).await.unwrap(), Client::open(&url).await.unwrap());
         let (a, b) = (claim("x"), claim("x"));
         let first = one.lock(&a).await;
         assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
         for _ in 0..2 {
-            let leader = ensemble.leader().expect("somebody leads");
+            let leader = leader_of(&ensemble).await;
             ensemble.servers[leader].kill().unwrap();
             until("somebody else leads and both are back", || async {
                 let alive = ensemble.leader().is_some();
@@ -38,12 +42,10 @@ fn z5_a_hold_and_a_place_live_through_the_loss_of_the_leader() {
 #[test]
 fn z4_a_follower_that_lags_behind_shows_nobody_a_free_lock() {
     run(async {
-        let ensemble = Ensemble::start(3, &Settings::default()).unwrap();
-        let leader = ensemble.leader().unwrap();
+        let (ensemble, options) = three_servers();
+        let leader = leader_of(&ensemble).await;
         let follower = (0..3).find(|s| *s != leader).unwrap();
-        let at = |server: usize| {
-            format!("zk://{}?session_timeout=8s", ensemble.servers[server].address())
-        };
+        let at = |server: usize| format!("zk://{}?{options}", ensemble.servers[server].address());
         let (one, two) =
             (Client::open(&at(leader)).await.unwrap(), Client::open(&at(follower)).await.unwrap());
         for round in 0..3 {

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::zookeeper::proxy::Proxy;
-use lockkeeper_testkit::zookeeper::server::{Server, Settings};
+use lockkeeper_testkit::zookeeper::server::{Ensemble, Server, Settings};
 use tokio::sync::Notify;
 
 use super::options::Options;
@@ -98,8 +98,13 @@ impl Place {
         self.url_at(self.port, options)
     }
 
+    /// Who opens it waits for an answer however late it is, unless the options say how long.
     fn url_at(&self, port: u16, options: &str) -> String {
-        format!("zk://127.0.0.1:{port}{}?{options}", self.chroot)
+        let unless_said = |option: &str, time: &str| {
+            if options.contains(option) { String::new() } else { format!("&{option}={time}") }
+        };
+        let patience = unless_said("connect_timeout", "2m") + &unless_said("request_timeout", "4m");
+        format!("zk://127.0.0.1:{port}{}?{options}{patience}", self.chroot)
     }
 
     async fn client(&self) -> Client {
@@ -373,6 +378,17 @@ pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl 
         assert!(begun.elapsed() < SOON, "{what}: not so after {SOON:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Waits until a server of an ensemble leads; answers which.
+async fn leader_of(ensemble: &Ensemble) -> usize {
+    let mut leader = None;
+    until("one leads", || {
+        leader = ensemble.leader();
+        std::future::ready(leader.is_some())
+    })
+    .await;
+    leader.expect("one leads")
 }
 
 async fn change(client: &Client, change: Change) -> Result<bool> {

@@ -27,7 +27,7 @@ fn url(server: &PostgresServer) -> String {
 }
 
 pub(super) fn process(server: &PostgresServer) -> Process {
-    open(&url(server)).expect("the server can be used")
+    open(&format!("{}&request_timeout=20s", url(server))).expect("the server can be used")
 }
 
 /// Whether a statement that ShedLock sends changed a row.

@@ -166,8 +166,8 @@ fn what_a_cluster_promises_and_what_is_worth_changing_is_told() {
     let about = process(&nodes).engine.describe();
     assert_eq!((about.engine, about.class), ("cluster", Class::Efficiency));
     assert!(!about.can.has(Ability::Together), "a script is about one slot");
-    // The lease, the second after which a node counts as down, and a failover.
-    assert_eq!(about.recovery.as_secs(), 33);
+    // The lease, the 20 s after which a node counts as down, and a failover.
+    assert_eq!(about.recovery.as_secs(), 52);
     assert!(about.server.contains("a cluster of 3 shards"), "{}", about.server);
     for says in ["a failover of a shard", "a partition", "is being moved", "tokens: a failover"] {
         assert!(about.breaks.iter().any(|text| text.contains(says)), "{says}: {:?}", about.breaks);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lockkeeper_testkit::proxy::{Fault, Proxy, Way};
 use lockkeeper_testkit::redis::server::RedisServer;
-use lockkeeper_testkit::sentinel::server::{Deployment, Setup};
+use lockkeeper_testkit::sentinel::server::{Deployment, QUICK, Setup};
 
 use super::support::{open, process};
-use crate::engine::redis::tests::support::{Process, until};
+use crate::engine::redis::tests::support::{Process, opened, until};
 use crate::engine::{Attempt, Renewal};
 use crate::words::claim::Mode;
 use crate::words::error::{Error, ErrorKind};
@@ -29,7 +29,7 @@ fn at(server: &RedisServer) -> String {
 
 fn url(sentinels: &[RedisServer]) -> String {
     let at: Vec<String> = sentinels.iter().map(at).collect();
-    format!("redis+sentinel://{}/m?connect_timeout=2s", at.join(","))
+    format!("redis+sentinel://{}/m?connect_timeout=1m", at.join(","))
 }
 
 fn refused(url: &str) -> Error {
@@ -53,6 +53,7 @@ fn b4_a_sentinel_that_refuses_keeps_nobody_from_the_master_and_is_named_once() {
     let watch = sentinels([(&master, 0, ""), (&master, 0, ""), (&master, 0, "requirepass pw\n")]);
     let process = open(&url(&watch)).expect("two say where it is");
     process.take("a", Mode::Exclusive);
+    until("it is told", || !warned(&process, "sentinel-refuses").is_empty());
     let about = process.engine.describe();
     assert!(about.server.contains("as 2 of 3 Sentinels say"), "{}", about.server);
     let named: Vec<_> = about.warnings.iter().filter(|w| w.text.contains(&at(&watch[2]))).collect();
@@ -65,7 +66,7 @@ fn b4_a_sentinel_that_refuses_keeps_nobody_from_the_master_and_is_named_once() {
     admin.command(&["SENTINEL", "CONFIG", "SET", "sentinel-pass", ""]);
     admin.command(&["ACL", "SETUSER", "default", "nopass"]);
     until("it says so, too", || process.engine.describe().server.contains("as 3 of 3 Sentinels"));
-    assert!(warned(&process, "sentinel-refuses").is_empty());
+    until("it refuses no more", || warned(&process, "sentinel-refuses").is_empty());
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn b4_what_is_no_sentinel_and_one_that_knows_no_such_service_stop_nobody() {
         let url = url(&watch).replace(&at(&watch[2]), &at(third));
         let process = open(&url).expect("two say where it is");
         process.take(id, Mode::Exclusive);
-        assert_eq!(warned(&process, id).len(), 1, "{:?}", process.engine.describe());
+        until("it is told", || warned(&process, id).len() == 1);
     }
 }
 
@@ -130,7 +131,7 @@ fn b4_a_sentinel_that_was_believed_moves_no_running_process_alone_and_a_majority
     let lying = sentinels([(&liar, 9, ""), (&liar, 9, "")]);
     let doors: Vec<Proxy> = honest.iter().map(|one| Proxy::to(one.port())).collect();
     let at_doors: Vec<_> = doors.iter().map(|door| format!("127.0.0.1:{}", door.port())).collect();
-    let url = format!("redis+sentinel://{}/m?connect_timeout=2s", at_doors.join(","));
+    let url = format!("redis+sentinel://{}/m?connect_timeout=1m", at_doors.join(","));
     let process = open(&url).expect("all of them name one");
     let (held, _) = process.take("a", Mode::Exclusive);
     until("all are heard", || process.engine.describe().server.contains("as 3 of 3 Sentinels"));
@@ -163,13 +164,15 @@ fn b4_a_sentinel_that_was_believed_moves_no_running_process_alone_and_a_majority
 #[test]
 fn a_new_process_needs_a_majority_of_the_sentinels_and_one_that_runs_goes_on_without() {
     let mut deployment = Deployment::start();
-    let url = format!("{}?connect_timeout=2s", deployment.url());
+    let url = format!("{}?connect_timeout=1m", deployment.url());
     deployment.sentinels[2].kill();
     let process = open(&url).expect("two of three are a majority");
     process.take("a", Mode::Exclusive);
     deployment.sentinels[1].kill();
-    until("it is warned of", || warned(&process, "sentinel-minority").len() == 1);
-    assert_eq!(warned(&process, "sentinel-down").len(), 2);
+    until("it is warned of", || {
+        warned(&process, "sentinel-minority").len() == 1
+            && warned(&process, "sentinel-down").len() == 2
+    });
     process.take("b", Mode::Exclusive);
     let error = refused(&url);
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
@@ -191,12 +194,14 @@ fn s1_a_sentinel_that_names_another_master_at_any_epoch_is_counted_apart_and_nam
     let (master, other) = (RedisServer::start(), RedisServer::start());
     for epoch in [1, 5, 9] {
         let watch = sentinels([(&master, 5, ""), (&other, epoch, ""), (&master, 5, "")]);
-        let process = open(&url(&watch)).expect("two of three name one");
-        let about = process.engine.describe();
-        assert!(about.server.contains(&format!("{} (the master", at(&master))), "{about:?}");
+        // Where a minority names a later one, all are asked for half of that time.
+        let url = url(&watch).replace("connect_timeout=1m", "connect_timeout=2s");
+        let process = opened(|| open(&url));
         let says =
             format!("as 2 of 3 Sentinels say; the one at {} says {}", at(&watch[1]), at(&other));
-        assert!(about.server.contains(&says), "{epoch}: {}", about.server);
+        until("all have said it", || process.engine.describe().server.contains(&says));
+        let about = process.engine.describe();
+        assert!(about.server.contains(&format!("{} (the master", at(&master))), "{about:?}");
         let disagree = warned(&process, "sentinels-disagree");
         let [text] = &disagree[..] else { panic!("not once: {disagree:?}") };
         assert!(text.contains(&at(&watch[1])) && text.contains(&at(&other)), "{text}");
@@ -220,6 +225,7 @@ fn s2_a_service_whose_replicas_do_not_live_is_warned_of() {
     assert!(warned(&one, "no-replica").is_empty());
     assert_eq!(warned(&waiting, "too-few-replicas").len(), 1, "a failover leaves none");
     deployment.servers[1].stop();
+    deployment.suspect_after(QUICK);
     until("the Sentinels miss it", || all_miss_one(&deployment));
     for process in [process(&deployment), waits(1)] {
         let [text] = &warned(&process, "no-replica")[..] else {
@@ -234,14 +240,14 @@ fn s2_a_service_whose_replicas_do_not_live_is_warned_of() {
 
 #[test]
 fn s2_a_replica_that_died_is_not_one_that_wait_replicas_can_count_on() {
-    let setup = Setup { replicas: 2, down_after: Duration::from_millis(500), ..Setup::default() };
-    let mut deployment = Deployment::start_with(setup);
+    let mut deployment = Deployment::start_with(Setup { replicas: 2, ..Setup::default() });
     let waits = |deployment: &Deployment| {
         let process = open(&format!("{}?wait_replicas=1", deployment.url()));
         warned(&process.expect("the master can be found"), "too-few-replicas")
     };
     assert!(waits(&deployment).is_empty());
     deployment.servers[2].kill();
+    deployment.suspect_after(QUICK);
     until("the Sentinels miss it", || all_miss_one(&deployment));
     assert_eq!(waits(&deployment).len(), 1);
 }

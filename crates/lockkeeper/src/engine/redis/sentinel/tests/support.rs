@@ -8,16 +8,16 @@ use super::super::options::SentinelOptions;
 use super::super::wire::Said;
 use crate::engine::Common;
 use crate::engine::redis::options::Address;
-use crate::engine::redis::tests::support::{Process, engine_of};
+use crate::engine::redis::tests::support::{Process, engine_of, patient_url};
 use crate::open::url::EngineUrl;
 use crate::words::error::Result;
 
-/// A process with this URL.
+/// A process with this URL, which is patient where the URL does not say it.
 pub(super) fn open(url: &str) -> Result<Process> {
-    Process::around(engine_of(url, Duration::from_secs(30))?.into())
+    Process::around(engine_of(&patient_url(url), Duration::from_secs(30))?.into())
 }
 
-/// A process that uses the deployment with the defaults.
+/// A process that uses the deployment, and waits for its answers however late they are.
 pub(super) fn process(deployment: &Deployment) -> Process {
     open(&deployment.url()).expect("the master can be found")
 }
