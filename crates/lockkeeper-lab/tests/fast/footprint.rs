@@ -204,12 +204,18 @@ fn a_process_has_two_connections_to_a_single_server_and_says_nothing_while_it_ho
         assert!(waits.is_none());
         assert!(guard.release().await.is_clean());
         assert_eq!(connections(&server), 2, "and no other");
-        server.command(&["CONFIG", "RESETSTAT"]);
-        // Time is the subject: every check that there is comes round in six seconds.
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        let said: Vec<_> = server.command_counts().into_keys().collect();
-        let ours = said.iter().filter(|word| !word.starts_with("config") && *word != "info");
-        assert_eq!(ours.count(), 0, "{said:?}");
+        let mut rounds = 0..3;
+        // A renewal may be on its way still when its lock is given back.
+        loop {
+            server.command(&["CONFIG", "RESETSTAT"]);
+            // Time is the subject: every check that there is comes round in six seconds.
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            let said: Vec<_> = server.command_counts().into_keys().collect();
+            if said.iter().all(|word| word.starts_with("config") || word == "info") {
+                break;
+            }
+            assert!(rounds.next().is_some(), "{said:?}");
+        }
         let guard = locks.mutex("a").lock().await.expect("it is free");
         let counts = server.command_counts();
         assert!(counts.keys().any(|word| word.starts_with("eval")), "it would be seen: {counts:?}");

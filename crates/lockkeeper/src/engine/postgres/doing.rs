@@ -102,8 +102,7 @@ impl Opened {
     }
 
     /// Reads a name, lets `decide` work on it, and writes if nobody wrote meanwhile; else again,
-    /// for `request_timeout`. Answers `None` where the time is over by the server's clock. An error
-    /// with `repeat` says that others wrote all the time, and that nothing was done.
+    /// for most of `request_timeout`. Answers `None` where the time is over by the server's clock.
     async fn step<T>(
         &self,
         at: At<'_>,
@@ -112,10 +111,12 @@ impl Opened {
     ) -> Result<Option<Done<T>>, Broken> {
         let mut window = (WINDOW, at.joins);
         let (mut last, mut kept, mut conflicted) = (None::<Broken>, false, false);
-        let began = self.now();
+        // Before the request is late for the server: that would be told in its place.
+        let most = self.link.options.request_timeout * 3 / 4;
+        let (began, mut lost) = (self.now(), false);
         for round in 0u32.. {
-            let in_the_way = conflicted || last.is_some();
-            if in_the_way && self.now().since(began) > self.link.options.request_timeout {
+            let in_the_way = (conflicted || last.is_some()) && !kept;
+            if in_the_way && self.now().since(began) > most {
                 break;
             }
             let store = self.link.store(at.patience).await.map_err(Broken::unsent)?;
@@ -207,27 +208,25 @@ impl Opened {
                 Ok(Written::Not(now)) if now > at.not_after => {
                     return last.filter(|broken| broken.waited).map_or(Ok(None), Err);
                 }
-                Ok(Written::Not(_)) => (conflicted, last) = (true, None),
+                Ok(Written::Not(_)) => (conflicted, lost) = (true, true),
                 Err(broken) if broken.repeat => {
                     self.link.hindered((at.kind, at.name), at.waits, began, &broken);
                     if broken.waited && is_plain(at.kind) {
                         kept = self.is_kept(&store, at.kind, at.name).await?;
                     }
-                    last = Some(broken);
+                    (last, lost) = (Some(broken), false);
                 }
                 Err(broken) => return Err(broken),
             }
             // Who comes whatever others write needs no long pauses.
             sleep(jitter(at.place.map_or(round, |_| round.min(4)))).await;
         }
-        Err(match last {
-            Some(broken) => Broken { repeat: false, ..broken },
-            None => {
-                let text = "others write it again and again: ask later";
-                let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
-                Broken { repeat: true, ..Broken::unsent(error.name(at.name)) }
-            }
-        })
+        let broken = last.unwrap_or_else(|| {
+            let text = "others write it again and again: ask later";
+            let error = Error::new(ErrorKind::Unreachable, text).temporary(true);
+            Broken::unsent(error.name(at.name))
+        });
+        Err(Broken { conflict: lost, ..broken })
     }
 
     /// Puts a place into the line of what somebody holds, or takes what nobody does, whatever
@@ -275,11 +274,12 @@ impl Opened {
                     self.claims().answered(now, before, id, version, reply)
                 }
                 Err(broken) => {
-                    let conflict = broken.repeat && !broken.waited;
+                    // A conversion is no place: it would be asked for anew for ever.
+                    let asks_anew = broken.conflict && request.asked.place.hold.is_none();
                     let told = self.claims().unanswered(now, id, broken.certain, broken.error);
                     Verdict::Tell(match told {
                         // Others were in the way, and nothing is there: it asks anew.
-                        Attempt::Failed(error) if conflict => Attempt::Unknown(error),
+                        Attempt::Failed(error) if asks_anew => Attempt::Unknown(error),
                         told => told,
                     })
                 }

@@ -17,6 +17,8 @@ pub(super) struct Broken {
     pub(super) repeat: bool,
     /// It waited for a row that somebody else has locked.
     pub(super) waited: bool,
+    /// Nothing was in the way but that others wrote first, again and again.
+    pub(super) conflict: bool,
     /// A table or its schema is not there.
     pub(super) missing: bool,
 }
@@ -24,12 +26,19 @@ pub(super) struct Broken {
 impl Broken {
     /// Nothing was sent.
     pub(super) fn unsent(error: Error) -> Self {
-        Self { error, certain: true, repeat: false, waited: false, missing: false }
+        Self { error, certain: true, repeat: false, waited: false, conflict: false, missing: false }
     }
 
     /// It may have been carried out.
     pub(super) fn unknown(error: Error) -> Self {
-        Self { error, certain: false, repeat: false, waited: false, missing: false }
+        Self {
+            error,
+            certain: false,
+            repeat: false,
+            waited: false,
+            conflict: false,
+            missing: false,
+        }
     }
 
     /// The same, where it is not certain what was done.

@@ -123,7 +123,7 @@ impl Opened {
                     Renewal::Extended { ttl: left(known.ttl), since: Some(since) }
                 }
                 None => {
-                    self.claims().forget(*id);
+                    self.claims().lost(*id);
                     Renewal::Gone(Lost::TakenAway)
                 }
             };

@@ -224,8 +224,9 @@ impl Work {
                 }
             }
         }
+        // Behind a mark of before nothing of it can come.
+        self.behind = refuse > 0 && !self.is_refused(place.claim);
         self.refuse(place.claim, refuse);
-        self.behind = refuse > 0;
         self.settle()?;
         Ok(was)
     }

@@ -261,7 +261,7 @@ impl Claims {
     /// It stands in line, whatever comes of what is asked next.
     pub(in crate::engine) fn stands(&mut self, id: ClaimId) {
         if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) {
-            asking.stood = true;
+            (asking.stood, asking.was) = (true, None);
         }
     }
 
@@ -370,10 +370,9 @@ impl Claims {
         if !asking.leaving && asking.give_up.is_none_or(|at| at > now) {
             return Verdict::Again;
         }
-        let leaving = asking.leaving;
-        let certain = !asking.doubtful && !asking.stood && asking.was.is_none();
+        let (certain, leaving) = (!asking.doubtful && !asking.stood, asking.leaving);
         let error = Error::new(ErrorKind::TimedOut, "the request arrived after its time");
-        if !certain && !leaving {
+        if self.holds_as_before(id) || !certain && !leaving {
             // What an earlier request did is there: whoever asked has to leave.
             return Verdict::Tell(Attempt::Unknown(error));
         }
@@ -399,6 +398,7 @@ impl Claims {
             Some(Entry::Held(_)) => return Attempt::Unknown(grant_crossed()),
             None => return Attempt::Failed(error),
         }
+        self.holds_as_before(id);
         Attempt::Unknown(error)
     }
 
@@ -426,18 +426,26 @@ impl Claims {
             }
             return Attempt::Unknown(error);
         }
-        if asking.doubtful || asking.leaving {
-            return Attempt::Unknown(error);
-        }
-        let refuse = asking.refuse();
-        if let Some(mut held) = asking.was.take() {
-            // Only the question came to nothing: it holds as before.
-            held.refuse = held.refuse.max(refuse);
-            self.claims.insert(id, Entry::Held(held));
+        let in_doubt = asking.doubtful || asking.leaving;
+        if self.holds_as_before(id) || in_doubt {
             return Attempt::Unknown(error);
         }
         self.forget(id);
         Attempt::Failed(error)
+    }
+
+    /// Where a question about a hold came to nothing it holds as before; a copy of the question may
+    /// still be on its way.
+    fn holds_as_before(&mut self, id: ClaimId) -> bool {
+        let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return false };
+        if asking.leaving {
+            return false;
+        }
+        let refuse = asking.refuse();
+        let Some(mut held) = asking.was.take() else { return false };
+        held.refuse = held.refuse.max(refuse);
+        self.claims.insert(id, Entry::Held(held));
+        true
     }
 
     /// What a push means to the keeper.
@@ -473,10 +481,18 @@ impl Claims {
                 (!asking.leaving).then_some(Event::AskAt { claim: id, at: now })
             }
             Push::Taken { claim: id } => {
-                matches!(self.claims.get(&id), Some(Entry::Held(_))).then(|| {
-                    self.forget(id);
-                    Event::Ended { which: Which::Hold(id), why: Lost::TakenAway }
-                })
+                let ended = match self.claims.get_mut(&id)? {
+                    Entry::Held(_) => {
+                        self.forget(id);
+                        true
+                    }
+                    // What granted it is of before.
+                    Entry::Asking(asking) => {
+                        asking.pushed = None;
+                        asking.was.take().is_some()
+                    }
+                };
+                ended.then_some(Event::Ended { which: Which::Hold(id), why: Lost::TakenAway })
             }
         }
     }

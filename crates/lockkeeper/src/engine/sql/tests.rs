@@ -346,6 +346,25 @@ fn a_withdrawn_claim_is_refused_until_no_copy_of_its_request_can_be_in_time() {
 }
 
 #[test]
+fn r5_a_withdrawal_is_written_behind_what_may_still_be_on_its_way_and_once() {
+    let store = Store::new();
+    let one = asked(Mode::Exclusive);
+    let me = Some(one.place.claim);
+    let plans = |store: &Store, refuse| {
+        let mut work = Work::on(&store.see(me, 2), me).unwrap();
+        work.withdraw(&one.place, refuse).unwrap();
+        work.plan().is_some()
+    };
+    // A request that was in time may wait for its commit still.
+    assert!(plans(&store, store.now - 1));
+    assert!(!plans(&store, 0), "all were answered");
+    let mut store = store;
+    let until = store.now + 2_000_000;
+    store.step(me, |work| work.withdraw(&one.place, until));
+    assert!(!plans(&store, until), "nothing comes behind its mark");
+}
+
+#[test]
 fn a_write_on_what_was_read_before_somebody_elses_is_refused() {
     let mut store = Store::new();
     let (one, two) = (asked(Mode::Exclusive), asked(Mode::Exclusive));

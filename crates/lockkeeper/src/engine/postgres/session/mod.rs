@@ -32,7 +32,7 @@ use self::claims::Stand;
 use self::inspect::Places;
 use self::options::Options;
 pub(super) use self::options::SESSION;
-use self::pool::{Need, Opened};
+use self::pool::{Need, Opened, Slot};
 use super::environment;
 use super::watch::Watches;
 use crate::engine::{
@@ -193,8 +193,9 @@ impl Opened {
         for lease in leases {
             let connection = {
                 let state = self.state();
-                // One that has no locks, or none any more, renews nothing.
-                let slot = state.slots.get(lease).filter(|slot| !slot.keys.is_empty());
+                // What one had that broke is told as lost already.
+                let lost = |slot: &&Slot| slot.keys.is_empty() && slot.connection.is_over();
+                let slot = state.slots.get(lease).filter(|slot| !lost(slot));
                 slot.map(|slot| slot.connection.clone())
             };
             renewals.push(match connection {

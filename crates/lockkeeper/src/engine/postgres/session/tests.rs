@@ -207,6 +207,20 @@ fn r2_a_connection_that_the_server_ends_is_a_lost_hold_and_is_told_at_once() {
 }
 
 #[test]
+fn r2_a_connection_that_has_given_its_locks_back_is_no_session_that_has_ended() {
+    let server = PostgresServer::start();
+    let one = process(&server);
+    let (held, grant) = one.take("42", Mode::Exclusive);
+    let lease = grant.lease.unwrap().id;
+    assert!(matches!(one.release(held.id), End::Freed));
+    // The next one is held on it.
+    let renewals = one.wait(one.engine.renew(&[lease]));
+    assert!(matches!(renewals[..], [Renewal::Extended { .. }]), "{renewals:?}");
+    let (_, grant) = one.take("42", Mode::Exclusive);
+    assert_eq!(grant.lease.unwrap().id, lease);
+}
+
+#[test]
 fn a_server_that_does_not_answer_loses_the_hold_at_its_time_and_what_is_left_of_it_there() {
     let server = PostgresServer::start();
     let one = open_for(8, &server.url(), "&request_timeout=500ms").unwrap();

@@ -78,6 +78,14 @@ impl Claims {
         held.number = held.number.max(number);
     }
 
+    /// A renewal says that its hold is gone. A question that is under way may get it anew.
+    pub(in crate::engine) fn lost(&mut self, id: ClaimId) {
+        match self.claims.get_mut(&id) {
+            Some(Entry::Asking(asking)) => asking.was = None,
+            _ => self.forget(id),
+        }
+    }
+
     /// It is over, and the server knows.
     pub(in crate::engine) fn forget(&mut self, id: ClaimId) {
         if let Some(Entry::Held(Held { converted: Some(conversion), .. })) = self.claims.remove(&id)

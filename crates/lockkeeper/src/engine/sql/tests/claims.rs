@@ -124,6 +124,27 @@ fn r5_a_question_that_a_grant_came_before_tells_nobody_that_the_claim_failed() {
     assert!(matches!(claims.unsent(id, closed()), Attempt::Failed(_)), "it is over");
 }
 
+#[test]
+fn r2_whoever_is_told_that_its_hold_was_taken_while_it_asks_about_it_has_it_no_more() {
+    let mut claims = claims();
+    let claim = claim(Mode::Exclusive);
+    let id = claim.id;
+    let granted = Reply::Granted { number: 3, lease: 30_000_000 };
+    claims.ask(NOW, &claim, Line::Join, None);
+    claims.request(NOW, id).expect("it is wanted");
+    claims.answered(NOW, NOW, id, 7, granted);
+    claims.ask(NOW, &claim, Line::Join, None);
+    claims.request(NOW, id).expect("it is wanted");
+    assert!(claims.pushed(NOW, &push(id)).is_none(), "the answer is on its way");
+    let event = claims.pushed(NOW, &Push::Taken { claim: id });
+    assert!(matches!(event, Some(Event::Ended { .. })), "{event:?}");
+    assert!(claims.renewal(id.into()).is_none());
+    // Nor does a word of before grant it.
+    let told = claims.unanswered(NOW, id, false, Error::new(ErrorKind::Unreachable, "gone"));
+    assert!(matches!(told, Attempt::Unknown(_)), "{told:?}");
+    assert!(claims.number(id).is_none());
+}
+
 /// As on Redis: what was known of the server's clock may be so old that a tenth of its age is most
 /// of a claim lease.
 #[test]
@@ -181,8 +202,8 @@ fn r2_a_hold_that_is_asked_about_is_renewed_meanwhile_and_stays_what_it_was() {
         let error = Error::new(ErrorKind::Unreachable, "the connection is gone");
         let told = claims.unanswered(NOW, id, certain, error);
         assert!(matches!(told, Attempt::Unknown(_)), "{certain}: {told:?}");
-        let renewed = claims.renewal(id.into()).map(|renewing| renewing.number);
-        assert_eq!(renewed, Some(3), "{certain}");
+        assert!(claims.number(id).is_some(), "{certain}");
+        assert!(claims.is_stated(id), "{certain}");
         claims.answered(NOW, NOW, id, 7, granted(3));
     }
     // Where the answer says that it is gone, it is.
