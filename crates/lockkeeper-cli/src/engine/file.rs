@@ -37,12 +37,21 @@ pub fn gc(url: &str) -> Result<usize> {
 
 struct Direct(Files);
 
+impl Direct {
+    /// Refuses where it cannot promise what is asked for; nothing is looked at where that is
+    /// nothing.
+    fn promises(&self, asking: &Asking<'_>) -> Result<()> {
+        if asking.require.is_empty() {
+            return Ok(());
+        }
+        let about = self.0.describe();
+        asking.require.iter().try_for_each(|require| about.require(*require))
+    }
+}
+
 impl Taker for Direct {
     fn begin(&self, asking: &Asking<'_>) -> Result<Begun> {
-        if !asking.require.is_empty() {
-            let about = self.0.describe();
-            asking.require.iter().try_for_each(|require| about.require(*require))?;
-        }
+        self.promises(asking)?;
         let claim = asking.claim;
         let begun =
             self.0.begin(claim, asking.line).map_err(|e| e.engine("file").name(&claim.name))?;
@@ -63,8 +72,7 @@ impl Taker for Direct {
 
     fn begin_beside(&self, asking: &Asking<'_>) -> Result<Option<Box<dyn Holding>>> {
         let claim = asking.claim;
-        let about = self.0.describe();
-        asking.require.iter().try_for_each(|require| about.require(*require))?;
+        self.promises(asking)?;
         Ok(self.0.begin_beside(claim).map_err(|e| e.engine("file").name(&claim.name))?.map(held))
     }
 }

@@ -242,7 +242,8 @@ impl Opened {
         wanted: impl Fn() -> bool,
     ) -> Result<Came, Broken> {
         for tried in 0..TRIES {
-            if if tried % 2 == 0 { joins } else { !joins && at.joins } {
+            let stands = if tried % 2 == 0 { joins } else { !joins && at.joins };
+            if stands {
                 if store.join(at.kind, at.name, place, at.not_after).await? {
                     return Ok(Came::Stands);
                 }

@@ -31,14 +31,7 @@ impl Broken {
 
     /// It may have been carried out.
     pub(super) fn unknown(error: Error) -> Self {
-        Self {
-            error,
-            certain: false,
-            repeat: false,
-            waited: false,
-            conflict: false,
-            missing: false,
-        }
+        Self { certain: false, ..Self::unsent(error) }
     }
 
     /// The same, where it is not certain what was done.

@@ -21,6 +21,15 @@ fn waits(locks: &Locks, name: &str) -> tokio::task::JoinHandle<(Guard, Instant)>
     })
 }
 
+/// Waits until somebody stands in line behind a holder, or it has lost its lock.
+async fn until_next_or_lost(locks: &Locks, name: &str, guard: &Guard) {
+    until("the next one stands in line", || async {
+        guard.is_lost()
+            || locks.status(Kind::Lock, name).await.is_ok_and(|it| it.waiters.len() == 1)
+    })
+    .await;
+}
+
 /// Waits until a server of three leads; answers which, and one that follows.
 async fn leader_and_follower(ensemble: &Ensemble) -> (usize, usize) {
     let leader = leader_of(ensemble).await;
@@ -44,11 +53,7 @@ fn z1_a_holder_on_a_follower_that_is_cut_off_is_told_before_the_next_one_is_in()
             let name = format!("x{round}");
             let guard = one.mutex(&name).lock().await.unwrap();
             let waiting = waits(&two, &name);
-            until("the next one stands in line", || async {
-                guard.is_lost()
-                    || two.status(Kind::Lock, &name).await.is_ok_and(|it| it.waiters.len() == 1)
-            })
-            .await;
+            until_next_or_lost(&two, &name, &guard).await;
             if !guard.is_lost() {
                 break (guard, waiting);
             }
@@ -100,11 +105,7 @@ fn z1_a_follower_that_dies_right_after_its_answer_leaves_its_session_for_as_long
             let name = format!("x{round}");
             let guard = one.mutex(&name).lock().await.unwrap();
             let waiting = waits(&two, &name);
-            until("the next one stands in line", || async {
-                guard.is_lost()
-                    || two.status(Kind::Lock, &name).await.is_ok_and(|it| it.waiters.len() == 1)
-            })
-            .await;
+            until_next_or_lost(&two, &name, &guard).await;
             // The holder learns of a proof: from then on it believes for longest.
             let mut left = guard.remaining().unwrap();
             let mut renewals = 0;
