@@ -9,7 +9,7 @@ use crate::packages::ensure;
 use crate::project::{IntegrationTest, cargo, integration_tests, is_root};
 use crate::runner::list::{self, Kind, Program};
 use crate::runner::weights::weight;
-use crate::runner::{Job, NEEDS_ROOT, TIMED, Tests};
+use crate::runner::{EXHAUSTIVE, Job, NEEDS_ROOT, TIMED, Tests};
 use crate::stage::{HANGS, Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
 use crate::{Outcome, closing, known};
@@ -141,6 +141,9 @@ fn tests(workshop: &Workshop) -> Outcome {
     workshop.note(format!(
         "NOT RUN: {timed} tests that take time by a clock: `cargo xtask campaign timed`"
     ));
+    let whole = leave_out(&mut jobs, |test| test.contains(EXHAUSTIVE)).len();
+    workshop
+        .note(format!("NOT RUN: {whole} searches that are long: `cargo xtask campaign models`"));
     without_root(workshop, &mut jobs);
     workshop.run_all(jobs, seats())
 }

@@ -214,6 +214,8 @@ mod open;
 mod primitives;
 #[allow(missing_docs, reason = "public to the laboratory alone, through a hidden door")]
 mod protocol;
+#[cfg(all(test, any(feature = "redlock", feature = "zookeeper")))]
+mod searches;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;

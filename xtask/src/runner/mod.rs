@@ -28,6 +28,10 @@ const GRACE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 300 });
 /// without a fault. The gate leaves them out, and the campaign runs them.
 pub const TIMED: &str = "timed_";
 
+/// Searches that have no short form have names that begin so. The gate leaves them out, and the
+/// campaign's models run them.
+pub const EXHAUSTIVE: &str = "exhaustive_";
+
 /// Unit tests that fail without root have names that begin so. Without root they are left out, and
 /// named.
 pub const NEEDS_ROOT: &str = "needs_root_";

@@ -13,7 +13,7 @@ pub struct Weight {
 /// Those that take longer than most.
 const WEIGHTS: &[Weight] = &[
     // Tests.
-    waits("lib:lockkeeper", 160.0, 6),
+    waits("lib:lockkeeper", 300.0, 10),
     of("auto", 150.0),
     of("lib:lockkeeper_lab", 70.0),
     waits("conformance", 50.0, 3),

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use state::State;
 
+use crate::searches::as_far_as;
+
 const MEMBERS: usize = 3;
 /// The longest lease that needs no word in a URL: the layout's.
 const TTL: Duration = Duration::from_secs(10);
@@ -23,10 +25,8 @@ const IN_TIME: Duration = Duration::from_secs(5);
 /// More than that take too long for a test.
 const STATES_MOST: usize = 600_000;
 
-/// Where a search ends that is not asked to go on: `cargo xtask campaign models` asks, by the
-/// variable [`WHOLE`].
+/// Where one among the unit tests ends.
 const STATES_BRIEFLY: usize = 10_000;
-const WHOLE: &str = "LOCKKEEPER_WHOLE_SEARCHES";
 
 /// By how much a clock's number grows in a step: faster than anybody asks.
 const TICKS: u64 = 100;
@@ -206,8 +206,7 @@ fn search(world: &World, most: usize) -> (bool, usize) {
 }
 
 fn never(world: &World) {
-    let most = if std::env::var_os(WHOLE).is_some() { STATES_MOST } else { STATES_BRIEFLY };
-    let (wrong, states) = search(world, most);
+    let (wrong, states) = search(world, as_far_as(STATES_BRIEFLY, STATES_MOST));
     println!("{states} states");
     assert!(!wrong, "BROKEN LOCK: two holders, or a token that is not above an earlier one");
     assert!(states > 1_000, "the search went nowhere");
@@ -268,7 +267,7 @@ const ENDING_FIRST: World =
     World { asks: [1, 3], steps: 2, ttl: [TTL, STEP], clocks: Some([SKEW; MEMBERS]), ..COMPLETING };
 
 #[test]
-fn the_search_finds_what_a_hold_does_that_takes_too_much() {
+fn exhaustive_the_search_finds_what_a_hold_does_that_takes_too_much() {
     let over = World { steps: 1, ..ENDING_FIRST };
     found(over, Flaw::CompletesOver, "what a contender counted is taken from it");
     found(ENDING_FIRST, Flaw::CompletesLease, "a lease that no majority has extended");
@@ -411,7 +410,7 @@ fn two_readers_hold_at_once_and_above_every_writer() {
 }
 
 #[test]
-fn the_search_finds_what_goes_wrong_without_the_rules() {
+fn exhaustive_the_search_finds_what_goes_wrong_without_the_rules() {
     let restarts = World { restarts: 1, ..ENDING };
     found(World { steps: 0, ..restarts }, Flaw::CountsAtOnce, "who restarts counts at once");
     found(World { steps: 0, ..restarts }, Flaw::FlushedAtOnce, "who is flushed counts at once");
@@ -431,7 +430,7 @@ fn the_search_finds_what_goes_wrong_without_the_rules() {
 }
 
 #[test]
-fn the_search_finds_what_a_quorum_that_forgets_does_without_the_rules() {
+fn exhaustive_the_search_finds_what_a_quorum_that_forgets_does_without_the_rules() {
     let unequal = World { steps: 1, ..UNEQUAL };
     found(unequal, Flaw::OwnWait, "two members wait for less than somebody's lease");
     found(unequal, Flaw::RecordsTell, "nobody who answers has the record");

@@ -2,23 +2,19 @@
 
 use super::plans::{named, random};
 use super::*;
+use crate::searches::as_far_as;
 
 /// A search that is asked to go on plays so many seeds of each.
 const SEEDS: u64 = 20;
 /// And so many that are made up.
 const MADE_UP: u64 = 400;
-const WHOLE: &str = "LOCKKEEPER_WHOLE_SEARCHES";
-
-fn seeds(briefly: u64, whole: u64) -> std::ops::Range<u64> {
-    0..if std::env::var_os(WHOLE).is_some() { whole } else { briefly }
-}
 
 /// Plays those whose names begin so.
 fn must_go_well(begins: &[&str]) {
     let plans = named().into_iter().filter(|(name, _)| begins.iter().any(|b| name.starts_with(b)));
     let mut played = 0;
     for (name, plan) in plans {
-        for seed in seeds(1, SEEDS) {
+        for seed in 0..as_far_as(1, SEEDS) {
             must_be_right(name, seed, &plan.play(seed));
             played += 1;
         }
@@ -82,7 +78,7 @@ fn a_seed_gives_the_same_course_again() {
 
 #[test]
 fn made_up_courses_of_a_quorum_go_well() {
-    for seed in seeds(3, MADE_UP) {
+    for seed in 0..as_far_as(3, MADE_UP) {
         must_be_right("made up", seed, &random(seed).play(seed));
     }
 }
