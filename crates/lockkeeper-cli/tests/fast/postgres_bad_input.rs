@@ -279,34 +279,46 @@ fn p12_a_name_on_which_somebodys_transaction_stands_is_never_called_held() {
         for request_timeout in ["4s", "8s"] {
             let more = format!("{layout}&request_timeout={request_timeout}");
             let url = url(&server, USER, "postgres", &more);
-            assert_eq!(run(&place, &url, &["run", "named", "--", "true"]).code, 0);
-            let stands = format!("BEGIN; SELECT name FROM {table} WHERE name = 'named' FOR UPDATE");
+            // Who asks beside others waits for them, too: each has a name of its own.
+            let asking: [&[&str]; 4] = [
+                &["-n", "named-1"],
+                &["-w", "6", "named-2"],
+                &["-n", "--on-unreachable", "run", "named-3"],
+                &["-w", "6", "--on-unreachable", "run", "named-4"],
+            ];
+            for name in ["named-1", "named-2", "named-3", "named-4", "other"] {
+                assert_eq!(run(&place, &url, &["run", name, "--", "true"]).code, 0);
+            }
+            let stands =
+                format!("BEGIN; SELECT name FROM {table} WHERE name <> 'other' FOR UPDATE");
             let stands = Psql::of(&server, USER, &stands);
             let is_told = |ran: &Ran| {
-                let says = ["somebody's transaction stands on it", "pg_stat_activity", "named"];
+                let says = ["somebody's transaction stands on it", "pg_stat_activity", "named-"];
                 let told = says.iter().all(|said| ran.err.contains(said));
                 assert!(ran.code == 69 && ran.err.lines().count() == 1 && told, "{more}: {ran:?}");
             };
             // The server is there, and what stands on the row may be a hold: nothing starts
             // unlocked.
             let ran = place.text("ran");
-            for patience in [&["-n"][..], &["-w", "6"]] {
-                for unreachable in [&[][..], &["--on-unreachable", "run"]] {
-                    let line = [&["run"], patience, unreachable, &["named", "--", "touch", &ran]];
-                    is_told(&run(&place, &url, &line.concat()));
+            std::thread::scope(|scope| {
+                for asks in asking {
+                    let line = [&["run"], asks, &["--", "touch", &ran]].concat();
+                    let (place, url, is_told) = (&place, &url, &is_told);
+                    scope.spawn(move || is_told(&run(place, url, &line)));
                 }
-            }
+            });
             assert!(!place.path("ran").exists());
             // Nothing else waits for it.
-            for line in [&["run", "-n", "other", "--", "true"][..], &["status", "named"], &["ls"]] {
+            for line in [&["run", "-n", "other", "--", "true"][..], &["status", "named-1"], &["ls"]]
+            {
                 let ran = run(&place, &url, line);
                 assert_eq!(ran.code, 0, "{more} {line:?}: {ran:?}");
             }
-            let mut waiting = place.lk(["run", "-w", "60", "named", "--", "sh", "-c", "exit 7"]);
+            let mut waiting = place.lk(["run", "-w", "60", "named-1", "--", "sh", "-c", "exit 7"]);
             let mut waiting = Reaped::spawn(waiting.env("LOCKKEEPER_URL", &url));
             drop(stands);
             assert_eq!(waiting.wait(), 7, "{more}: it goes on by itself");
-            assert_eq!(run(&place, &url, &["run", "-n", "named", "--", "true"]).code, 0);
+            assert_eq!(run(&place, &url, &["run", "-n", "named-1", "--", "true"]).code, 0);
         }
     }
 }

@@ -326,3 +326,43 @@ fn r11_d2_a_place_that_gave_a_sign_is_granted_though_the_clock_was_set_back_sinc
     assert!(matches!(one.release(held.id), End::Freed));
     two.granted(waits.id);
 }
+
+#[test]
+fn r11_a_sign_of_life_waits_for_no_disk_and_no_standby() {
+    let server = PostgresServer::start();
+    let (one, two) = (process(&server), process(&server));
+    let held = claim(&one, "a");
+    granted(one.attempt(&held));
+    let waits = claim(&two, "a");
+    assert!(matches!(two.attempt(&waits), Attempt::InLine(_)));
+    server.sql("UPDATE lockkeeper_line SET asked = alive");
+    let commits_wait = |wait: bool| {
+        let names = if wait { "*" } else { "" };
+        server.sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
+        server.sql("SELECT pg_reload_conf()");
+    };
+    commits_wait(true);
+    let over = AtomicBool::new(false);
+    let (attempt, asked) = std::thread::scope(|scope| {
+        let waiting =
+            || server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+        scope.spawn(|| {
+            // One of them is the first for which no standby is there.
+            let db = Db::of(&server.url());
+            for made in 0..20_000 {
+                db.run(&format!("CREATE TABLE commits_{made} ()"));
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        until("a commit waits", || waiting() == "1");
+        let attempt = two.attempt(&waits);
+        let asked = server.sql("SELECT asked FROM lockkeeper_line");
+        over.store(true, Ordering::Relaxed);
+        commits_wait(false);
+        (attempt, asked)
+    });
+    assert!(matches!(attempt, Attempt::InLine(_)), "{attempt:?}");
+    assert_eq!(asked, "0");
+}
