@@ -347,7 +347,7 @@ pub(super) struct Timer {
 impl Timer {
     pub(super) fn start() -> Self {
         let place = tempfile::tempdir().expect("a directory");
-        let pulse = Pulse::start(place.path()).expect("a thread of its own");
+        let pulse = Pulse::start(place.path(), false).expect("a thread of its own");
         Self { began: Writer::now(), pulse, _place: place }
     }
 

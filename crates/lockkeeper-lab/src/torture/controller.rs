@@ -149,7 +149,7 @@ impl Run {
         background
             .block_on(resource::serve(&socket, log.clone()))
             .map_err(|e| own(format!("{}: {e}", socket.display())))?;
-        let pulse = Pulse::start(scratch.path()).map_err(own)?;
+        let pulse = Pulse::start(scratch.path(), arena.commits()).map_err(own)?;
         let about = arena.about();
         let ours = options.client == Subject::Shipped;
         let excuses = Excuses::of(&about, ours, plan.is_empty(), pulse.late());

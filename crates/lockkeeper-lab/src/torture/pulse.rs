@@ -28,11 +28,16 @@ const USUAL_NS: u64 = 1_000_000;
 /// clean waits for it, all clients at once.
 const PAGES: u64 = 256;
 const PAGE: u64 = 4096;
+/// How often a page goes to the disk, where servers answer only once a commit is there; one that
+/// takes so long is usual. While one takes longer, what waiters say does not arrive either.
+const COMMIT_EVERY: Duration = Duration::from_millis(50);
+const COMMIT_USUAL_NS: u64 = 100_000_000;
 
 /// A thread that is due again and again, and writes down when it came late; another asks the kernel
 /// how long clients waited for processors.
 pub(crate) struct Pulse {
     late: Arc<Mutex<Late>>,
+    disk: Arc<Mutex<Late>>,
     queued: Arc<Mutex<Queued>>,
     processes: Processes,
     _beats: Vec<Storm>,
@@ -55,6 +60,14 @@ impl Late {
         }
     }
 
+    /// A commit took from this moment to that.
+    fn commit(&mut self, from: u64, to: u64) {
+        let late = to.saturating_sub(from);
+        if late > COMMIT_USUAL_NS {
+            self.0.push((to, late));
+        }
+    }
+
     /// How much of a time went by without it.
     fn within(&self, from: u64, to: u64) -> u64 {
         let first = self.0.partition_point(|(at, _)| *at <= from);
@@ -71,10 +84,14 @@ impl Late {
 }
 
 impl Pulse {
-    /// `dir` is where histories are written: each time a page there is written, too.
-    pub(crate) fn start(dir: &Path) -> Result<Self, String> {
-        let path = dir.join("pulse");
-        let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    /// `dir` is where histories are written: each time a page there is written, too. Servers that
+    /// write `commits` to a disk have their data below it.
+    pub(crate) fn start(dir: &Path, commits: bool) -> Result<Self, String> {
+        let create = |name| {
+            let path = dir.join(name);
+            File::create(&path).map_err(|e| format!("{}: {e}", path.display()))
+        };
+        let file = create("pulse")?;
         let late = Arc::new(Mutex::new(Late::default()));
         let (told, mut last) = (late.clone(), Writer::now());
         let mut pages = (0..PAGES).cycle();
@@ -86,8 +103,20 @@ impl Pulse {
             last = now;
         };
         let (queued, processes) = <(Arc<Mutex<Queued>>, Processes)>::default();
-        let asks = queued::watch(processes.clone(), queued.clone())?;
-        Ok(Self { late, queued, processes, _beats: vec![Storm::begin(EVERY, beat)?, asks] })
+        let mut beats =
+            vec![Storm::begin(EVERY, beat)?, queued::watch(processes.clone(), queued.clone())?];
+        let disk = Arc::<Mutex<Late>>::default();
+        if commits {
+            let (file, told) = (create("commits")?, disk.clone());
+            let commit = move || {
+                let from = Writer::now();
+                let _ = file.write_at(&from.to_le_bytes(), 0).and_then(|_| file.sync_data());
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.commit(from, Writer::now());
+            };
+            beats.push(Storm::begin(COMMIT_EVERY, commit)?);
+        }
+        Ok(Self { late, disk, queued, processes, _beats: beats })
     }
 
     /// The processes whose threads are to be run: clients are added to them.
@@ -98,19 +127,21 @@ impl Pulse {
     /// One that was late once, by so much at that time.
     #[cfg(test)]
     pub(crate) fn late_once(at: u64, late: u64) -> Self {
-        Self::told(Arc::new(Mutex::new(Late(vec![(at, late)]))), Arc::default())
+        Self { late: Arc::new(Mutex::new(Late(vec![(at, late)]))), ..Self::silent() }
     }
 
-    fn told(late: Arc<Mutex<Late>>, queued: Arc<Mutex<Queued>>) -> Self {
-        Self { late, queued, processes: Processes::default(), _beats: Vec::new() }
+    fn silent() -> Self {
+        let (late, disk, queued) = Default::default();
+        Self { late, disk, queued, processes: Processes::default(), _beats: Vec::new() }
     }
 
     /// How much a hand-off between these moments may be late because threads that were due did not
-    /// run.
+    /// run, or commits did not reach the disk.
     pub(crate) fn forgiven_ns(&self, from: u64, to: u64) -> u64 {
-        HOPS.saturating_mul(
-            self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to),
-        )
+        let within = |late: &Mutex<Late>| {
+            late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to)
+        };
+        HOPS.saturating_mul(within(&self.late).max(within(&self.disk)))
     }
 
     /// The same, or what a client waited itself, if that is more.
@@ -132,7 +163,8 @@ impl Pulse {
     }
 
     fn twin(&self) -> Self {
-        Self::told(self.late.clone(), self.queued.clone())
+        let (late, disk, queued) = (self.late.clone(), self.disk.clone(), self.queued.clone());
+        Self { late, disk, queued, ..Self::silent() }
     }
 }
 
@@ -145,7 +177,7 @@ mod tests {
     #[test]
     fn it_waits_for_the_disk_that_histories_wait_for() {
         let dir = tempfile::tempdir().unwrap();
-        let pulse = Pulse::start(dir.path()).unwrap();
+        let pulse = Pulse::start(dir.path(), false).unwrap();
         let written = || std::fs::metadata(dir.path().join("pulse")).unwrap().len();
         let began = std::time::Instant::now();
         while written() <= PAGE {
@@ -153,7 +185,7 @@ mod tests {
             std::thread::sleep(EVERY);
         }
         drop(pulse);
-        let error = Pulse::start(&dir.path().join("nowhere")).err().unwrap();
+        let error = Pulse::start(&dir.path().join("nowhere"), false).err().unwrap();
         assert!(error.contains("nowhere/pulse"), "{error}");
     }
 
@@ -170,5 +202,21 @@ mod tests {
         assert_eq!(late.within(81 * MS, 91 * MS), 0);
         assert_eq!(late.within(100 * MS, 110 * MS), 10 * MS);
         assert_eq!(late.within(200 * MS, 300 * MS), 0);
+    }
+
+    #[test]
+    fn a_commit_that_the_disk_keeps_waiting_is_late_and_a_usual_one_is_not() {
+        let mut late = Late::default();
+        late.commit(0, 90 * MS);
+        assert_eq!(late.within(0, 1_000 * MS), 0);
+        late.commit(150 * MS, 850 * MS);
+        assert_eq!(late.within(0, 1_000 * MS), 700 * MS);
+        assert_eq!(late.within(800 * MS, 1_000 * MS), 50 * MS);
+        let disk = Arc::new(Mutex::new(late));
+        let pulse = Pulse { disk, ..Pulse::silent() };
+        assert_eq!(pulse.late().ns(0, 1_000 * MS), HOPS * 700 * MS);
+        let dir = tempfile::tempdir().unwrap();
+        let _pulse = Pulse::start(dir.path(), true).unwrap();
+        assert!(dir.path().join("commits").exists());
     }
 }

@@ -151,6 +151,10 @@ impl Arena for PostgresArena {
         self.about
     }
 
+    fn commits(&self) -> bool {
+        true
+    }
+
     fn links(&mut self) -> Option<&mut Links> {
         Some(&mut self.links)
     }

@@ -93,6 +93,11 @@ pub(crate) trait Arena {
     }
     /// What it promises.
     fn about(&self) -> About;
+
+    /// Whether its server answers only what has reached its disk.
+    fn commits(&self) -> bool {
+        false
+    }
     /// Told before any client starts which faults will be asked of it, that no others will, and
     /// what is random in them hangs on.
     fn is_to_suffer(&mut self, faults: &[&'static str], seed: u64) {

@@ -1,7 +1,10 @@
 //! What is logged, and with which fields.
 
+use std::sync::Once;
+
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
 use tracing::{Level, Metadata, Subscriber};
 
 use super::*;
@@ -55,12 +58,31 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// Lets a log hear what this thread does. Beside it stands one that hears nothing: with a single
-/// one in the process, whichever thread comes to a place first would decide for all whether that
-/// place is logged.
+/// Hears nothing, and has every place ask whether somebody does.
+struct Asked;
+
+impl Subscriber for Asked {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Lets a log hear what this thread does. Without [`Asked`] for all threads whichever comes to a
+/// place first, and hears nothing, would decide for all that the place is not logged.
 pub(super) fn heard_by(log: &Log) -> tracing::subscriber::DefaultGuard {
-    static KEEP: OnceLock<tracing::Dispatch> = OnceLock::new();
-    KEEP.get_or_init(|| tracing::Dispatch::new(Log::from(Level::TRACE)));
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Asked).expect("the only one"));
     tracing::subscriber::set_default(log.clone())
 }
 
