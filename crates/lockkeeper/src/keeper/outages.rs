@@ -322,16 +322,14 @@ impl State {
 impl Entry {
     /// The same for one that waits in the engine's line.
     pub(super) fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
-        if let Some(state) = self.lock().state.as_deref() {
-            state.unanswered(&self.keeper, claim, since, why);
-        }
+        self.lock().state.unanswered(&self.keeper, claim, since, why);
     }
 
     /// A question about this claim was answered with what is in the way, and is asked again:
     /// whoever gives up is told why, and nobody's patience with a silent engine ends.
     pub(super) fn hindered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
         let locked = self.lock();
-        let Some(state) = locked.state.as_deref() else { return };
+        let state = &*locked.state;
         // It may have been answered before this was read.
         if since < state.answered || !state.line.asks(claim) {
             return;
@@ -345,17 +343,13 @@ impl Entry {
 
     /// Whether a future waits for an answer.
     fn is_waited_for(self: &Arc<Self>) -> bool {
-        let locked = self.lock();
-        locked
-            .state
-            .as_deref()
-            .is_some_and(|state| state.waiting.values().any(|w| w.outcome.is_none()))
+        self.lock().state.waiting.values().any(|w| w.outcome.is_none())
     }
 
     /// Ends the waits whose patience is over; answers when that of the next one is.
     fn end_waits(self: &Arc<Self>, now: Ticks, claim: ClaimId, silence: &Silence) -> Option<Ticks> {
         let mut locked = self.lock();
-        let state = locked.state.as_deref_mut()?;
+        let state = &mut *locked.state;
         if !state.line.asks(claim) {
             self.keeper.forget_claim(claim);
         }
@@ -379,7 +373,7 @@ impl Entry {
         // First come, first told.
         over.sort_unstable();
         for seq in over {
-            let Some(state) = locked.state.as_deref_mut() else { break };
+            let state = &mut *locked.state;
             let silent = || self.error(ErrorKind::Unreachable, self.keeper.why(silence));
             let error = silence.why.clone().map_or_else(silent, unanswered).name(&self.name);
             let Some(waiting) = state.waiting.get_mut(seq) else { continue };

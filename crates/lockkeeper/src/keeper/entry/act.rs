@@ -25,7 +25,7 @@ impl Entry {
         now: Ticks,
         event: Event,
     ) {
-        let Some(state) = locked.state.as_deref_mut() else { return };
+        let state = &mut *locked.state;
         // Nowhere in a thread that is ending.
         let mut actions = ACTIONS.try_with(Cell::take).unwrap_or_default();
         state.line.step(now, event, &mut actions);
@@ -34,15 +34,13 @@ impl Entry {
             // What stands here now is never looked at again.
             let action = std::mem::replace(action, Action::Withdraw(ClaimId(0)));
             next += 1;
-            if let Some(event) = self.act(locked, now, action)
-                && let Some(state) = locked.state.as_deref_mut()
-            {
-                state.line.step(now, event, &mut actions);
+            if let Some(event) = self.act(locked, now, action) {
+                locked.state.line.step(now, event, &mut actions);
             }
         }
         // Whom the engine is asked for from now on watches the socket.
-        if let Some(state) = locked.state.as_deref_mut()
-            && let Some(waiting) = state.line.serves().and_then(|seq| state.waiting.get_mut(seq))
+        let state = &mut *locked.state;
+        if let Some(waiting) = state.line.serves().and_then(|seq| state.waiting.get_mut(seq))
             && std::mem::take(&mut waiting.lends)
         {
             let waker = waiting.waker.take();
@@ -58,16 +56,15 @@ impl Entry {
         | Action::Convert { .. }
         | Action::Withdraw(_)
         | Action::Release { again: Some(_), .. } = &action
-            && let Some(state) = locked.state.as_deref_mut()
         {
-            state.asked = now;
+            locked.state.asked = now;
         }
         match action {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),
             Action::Recheck(claim) => self.recheck(locked, now, claim),
             Action::Withdraw(claim) => {
                 // An answer from before it was granted: its place is left behind the release.
-                if locked.state.as_deref_mut()?.defer_until_released(claim) {
+                if locked.state.defer_until_released(claim) {
                     None
                 } else {
                     self.withdraw(locked, now, claim)
@@ -78,7 +75,7 @@ impl Entry {
                 self.convert(locked, now, hold, id, to, give_up, shape)
             }
             Action::Offer { seq, hold, token } => {
-                let state = locked.state.as_deref_mut()?;
+                let state = &mut *locked.state;
                 let waker = state.waiting.get_mut(seq).and_then(|waiting| {
                     waiting.outcome = Some(Outcome::Offered { hold, token });
                     waiting.waker.take()
@@ -87,7 +84,7 @@ impl Entry {
                 None
             }
             Action::Parked { seq, hold } => {
-                let state = locked.state.as_deref_mut()?;
+                let state = &mut *locked.state;
                 if let Some(waiting) = state.waiting.get_mut(seq) {
                     waiting.outcome = Some(Outcome::AskAnew);
                 }
@@ -95,7 +92,7 @@ impl Entry {
                 Some(Event::TurnOver { seq, fresh })
             }
             Action::Refuse { seq, why } => {
-                let state = locked.state.as_deref_mut()?;
+                let state = &mut *locked.state;
                 let outcome = self.outcome_of(state, why, seq);
                 let word = if matches!((&outcome, why), (Outcome::Refused(_), Refusal::Answer)) {
                     "failed"
@@ -111,7 +108,7 @@ impl Entry {
                 None
             }
             Action::Converted { seq, mode, token } => {
-                let state = locked.state.as_deref_mut()?;
+                let state = &mut *locked.state;
                 if let Some(record) = state.turns.get(seq) {
                     record.cell.convert(mode, token);
                     self.keeper.observe(self, Seen::Converted { claim: seq, mode, token });
@@ -125,7 +122,7 @@ impl Entry {
                 None
             }
             Action::Lost { seq, why } => {
-                let state = locked.state.as_deref_mut()?;
+                let state = &mut *locked.state;
                 // The record stays until its guards are gone: the same owner must not enter a lost
                 // hold again (R2).
                 if let Some(record) = state.turns.get(seq) {
@@ -137,7 +134,7 @@ impl Entry {
                 None
             }
             Action::Warn { seq } => {
-                let state = locked.state.as_deref_mut()?;
+                let state = &mut *locked.state;
                 let taken_at = state
                     .turns
                     .values()
@@ -161,7 +158,7 @@ impl Entry {
         seq: u64,
         outcome: Result<(), Refusal>,
     ) {
-        let Some(state) = locked.state.as_deref_mut() else { return };
+        let state = &mut *locked.state;
         // While it is known for how long the engine has said nothing about it.
         let outcome = outcome.map_err(|why| self.refusal(state, why, seq));
         let Some(converting) = state.converting.get_mut(seq) else { return };
@@ -174,7 +171,7 @@ impl Entry {
     }
 
     pub(in crate::keeper) fn claim(self: &Arc<Self>, locked: &Locked<'_>, ask: &Ask) -> Claim {
-        let waiting = locked.state.as_deref().and_then(|s| s.waiting.get(ask.seq));
+        let waiting = locked.state.waiting.get(ask.seq);
         Claim {
             id: ask.id,
             kind: self.kind,
@@ -194,7 +191,7 @@ impl Entry {
     fn attempt(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, ask: &Ask) -> Option<Event> {
         let claim = self.claim(locked, ask);
         let engine = &self.keeper.engine;
-        let waiting = locked.state.as_deref_mut().and_then(|s| s.waiting.get_mut(ask.seq));
+        let waiting = locked.state.waiting.get_mut(ask.seq);
         let answer = match waiting {
             Some(waiting) if waiting.here && !ask.try_only => {
                 let (answer, own_wait) = engine.attempt_here(&claim);
@@ -263,7 +260,7 @@ impl Entry {
         sent: Ticks,
         claim: ClaimId,
     ) -> Option<Event> {
-        if locked.state.as_deref()?.line.stands_as(claim) {
+        if locked.state.line.stands_as(claim) {
             self.keeper.leave_claim(claim);
         } else {
             self.keeper.forget_claim(claim);
@@ -295,7 +292,8 @@ impl Entry {
             self.keeper.answered_about(self, claim);
             return Event::Withdrawn { claim, known: true };
         };
-        if let Some(state) = locked.state.as_deref_mut().filter(|state| state.line.asks(claim)) {
+        let state = &mut *locked.state;
+        if state.line.asks(claim) {
             let error = error.name(&self.name).engine(self.keeper.facts.engine);
             // Nobody waits behind a conversion but the next one of its hold.
             if state.line.stands_as(claim) {

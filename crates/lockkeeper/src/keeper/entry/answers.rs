@@ -27,7 +27,7 @@ impl Entry {
         {
             return event;
         }
-        let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
+        let state = &mut *locked.state;
         if !state.line.asks(claim) && !matches!(answer, Attempt::Granted(_)) {
             // It was granted or left meanwhile: this says nothing about those who wait now.
             let answer = match answer {
@@ -119,7 +119,7 @@ impl Entry {
         sent: Ticks,
         answer: Standing,
     ) -> Event {
-        let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
+        let state = &mut *locked.state;
         match answer {
             Standing::Unknown(error) => {
                 state.unanswered(&self.keeper, claim, sent, &error);

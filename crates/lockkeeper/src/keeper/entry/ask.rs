@@ -44,7 +44,7 @@ impl Entry {
     ) -> Result<Begun> {
         self.keeper.check_open()?;
         let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+        let state = &mut *locked.state;
         // What the engine is asked rests on all clocks.
         let queues = state.line.queues(&request.shape());
         let now = if queues { self.keeper.glance() } else { self.keeper.now() };
@@ -75,7 +75,7 @@ impl Entry {
         match self.fetch(&mut locked, Some(now), seq, request) {
             Some(outcome) => outcome,
             None => {
-                let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+                let state = &mut *locked.state;
                 let mut own_wait = None;
                 self.note_waiting(state, seq);
                 let outstanding = self.waits_with(state, seq, waker);
@@ -107,7 +107,7 @@ impl Entry {
         if let Some(outcome) = self.fetch(&mut locked, None, seq, request) {
             return outcome;
         }
-        let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+        let state = &mut *locked.state;
         let outstanding = self.waits_with(state, seq, waker);
         Ok(Begun::Waiting { seq, own_wait: None, outstanding })
     }
@@ -132,7 +132,7 @@ impl Entry {
         seq: Seq,
         request: &Request,
     ) -> Option<Result<Begun>> {
-        let state = locked.state.as_deref_mut()?;
+        let state = &mut *locked.state;
         state.waiting.get(seq)?.outcome.as_ref()?;
         let waiting = state.waiting.remove(seq)?;
         if waiting.told {
@@ -210,7 +210,7 @@ impl Entry {
     pub(crate) fn abandon(self: &Arc<Self>, seq: Seq) {
         let mut locked = self.lock();
         let now = self.keeper.now();
-        let waiting = locked.state.as_deref_mut().and_then(|state| state.waiting.remove(seq));
+        let waiting = locked.state.waiting.remove(seq);
         if waiting.as_ref().is_some_and(|w| w.told) {
             self.keeper.observe(self, Seen::WaitOver { claim: seq });
         }
@@ -220,7 +220,7 @@ impl Entry {
         });
         let fresh = offered.is_none_or(|hold| {
             let stepped = self.keeper.clock.stepped();
-            locked.state.as_deref().is_some_and(|state| state.is_fresh(hold, now, stepped))
+            locked.state.is_fresh(hold, now, stepped)
         });
         self.step(&mut locked, now, Event::Cancel { seq, fresh });
         self.keeper.observe(self, Seen::Left { claim: seq });
@@ -231,7 +231,7 @@ impl Entry {
     pub(crate) fn reserve(self: &Arc<Self>, request: &Request) -> Option<(Seq, Claim)> {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        let state = locked.state.as_deref_mut()?;
+        let state = &mut *locked.state;
         if !state.line.is_idle() {
             return None;
         }

@@ -73,7 +73,7 @@ impl Entry {
         self.keeper.check_open()?;
         let now = self.keeper.now();
         let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+        let state = &mut *locked.state;
         let record = state.turns.get_mut(cell.seq).filter(|record| record.cell.lost().is_none());
         let Some(record) = record else {
             let why = cell.lost().unwrap_or(Lost::Released);
@@ -129,7 +129,7 @@ impl Entry {
         claim: ClaimId,
         holder: Option<&Holder>,
     ) -> Option<Event> {
-        let state = locked.state.as_deref_mut()?;
+        let state = &mut *locked.state;
         let once = |c: &Converting| c.asks_once == Some(claim) && c.outcome.is_none();
         let seq = state.converting.iter().find_map(|(seq, c)| once(c).then_some(seq))?;
         if holder.is_some() {
@@ -145,11 +145,7 @@ impl Entry {
     pub(crate) fn end_writing(self: &Arc<Self>, cell: &Arc<TurnCell>) {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        let Some(record) =
-            locked.state.as_deref_mut().and_then(|state| state.turns.get_mut(cell.seq))
-        else {
-            return;
-        };
+        let Some(record) = locked.state.turns.get_mut(cell.seq) else { return };
         record.owes_back = true;
         self.pay_back(&mut locked, now, cell);
     }
@@ -161,7 +157,7 @@ impl Entry {
         now: Ticks,
         cell: &TurnCell,
     ) {
-        let Some(state) = locked.state.as_deref_mut() else { return };
+        let state = &mut *locked.state;
         let Some(record) = state
             .turns
             .get_mut(cell.seq)
@@ -178,9 +174,7 @@ impl Entry {
     /// A guard that was given `from` is a reader's now.
     pub(crate) fn was_downgraded(self: &Arc<Self>, cell: &TurnCell, from: Mode) {
         let mut locked = self.lock();
-        if let Some(record) =
-            locked.state.as_deref_mut().and_then(|state| state.turns.get_mut(cell.seq))
-        {
+        if let Some(record) = locked.state.turns.get_mut(cell.seq) {
             record.guards.remove(from);
             record.guards.add(Mode::Shared);
         }
@@ -193,7 +187,7 @@ impl Entry {
         waker: &Waker,
     ) -> Poll<()> {
         let mut locked = self.lock();
-        match locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(cell.seq)) {
+        match locked.state.converting.get_mut(cell.seq) {
             Some(converting) if converting.forgotten => {
                 converting.waker = Some(waker.clone());
                 Poll::Pending
@@ -204,11 +198,7 @@ impl Entry {
 
     /// The time passed while that one was not answered.
     pub(crate) fn unconverted(self: &Arc<Self>, cell: &Arc<TurnCell>) -> Error {
-        let locked = self.lock();
-        match locked.state.as_deref() {
-            Some(state) => self.refusal(state, Refusal::Unheard, cell.seq),
-            None => self.closed(),
-        }
+        self.refusal(&self.lock().state, Refusal::Unheard, cell.seq)
     }
 
     /// Looks whether a conversion is done.
@@ -218,9 +208,7 @@ impl Entry {
         waker: &Waker,
     ) -> Poll<Result<()>> {
         let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else {
-            return Poll::Ready(Err(self.closed()));
-        };
+        let state = &mut *locked.state;
         let Some(converting) = state.converting.get_mut(cell.seq) else {
             return Poll::Ready(Err(
                 self.error(ErrorKind::Lost, "the hold to be converted no longer exists")
@@ -238,7 +226,7 @@ impl Entry {
     pub(crate) fn abandon_convert(self: &Arc<Self>, cell: &Arc<TurnCell>, from: Mode) {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else { return };
+        let state = &mut *locked.state;
         let Some(left) = state.converting.remove(cell.seq) else { return };
         let goes_on =
             state.turns.get(cell.seq).is_some_and(|record| !record.guards.without(from).is_empty());
@@ -267,11 +255,7 @@ impl Entry {
         cell: &TurnCell,
         why: Lost,
     ) {
-        let under_way = locked
-            .state
-            .as_deref()
-            .and_then(|s| s.converting.get(cell.seq))
-            .filter(|c| c.outcome.is_none());
+        let under_way = locked.state.converting.get(cell.seq).filter(|c| c.outcome.is_none());
         let Some(forgotten) = under_way.map(|c| c.forgotten) else { return };
         if !forgotten {
             self.step(locked, now, Event::CancelConvert { seq: cell.seq });

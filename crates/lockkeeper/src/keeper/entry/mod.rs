@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 pub(crate) use self::ask::Begun;
 pub(crate) use self::release::Over;
 use self::release::Told;
+use self::state::Wakers;
 pub(in crate::keeper) use self::state::{Locked, Outcome, State};
 use crate::engine::{Attempt, Standing};
 use crate::keeper::Keeper;
@@ -48,9 +49,9 @@ impl Entry {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         Locked {
             entry: self,
-            state: Some(state),
-            waker: None,
-            wakers: Vec::new(),
+            state,
+            wakers: Wakers::default(),
+            kick: None,
             awaited: None,
             released: None,
         }
@@ -59,9 +60,7 @@ impl Entry {
     /// A timer of the line is due.
     pub(crate) fn timer(self: &Arc<Self>, now: Ticks) {
         let mut locked = self.lock();
-        if let Some(state) = locked.state.as_deref_mut() {
-            state.timer_came(now);
-        }
+        locked.state.timer_came(now);
         self.step(&mut locked, now, Event::Timer);
     }
 
@@ -111,9 +110,7 @@ impl Entry {
     pub(crate) fn ended(self: &Arc<Self>, hold: HoldId, why: Lost, ours: bool) {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        if !ours
-            && locked.state.as_deref_mut().is_some_and(|state| state.leases.remove(hold).is_some())
-        {
+        if !ours && locked.state.leases.remove(hold).is_some() {
             // It is not given back, which would end its lease here.
             self.keeper.drop_lease(hold);
         }
@@ -124,7 +121,7 @@ impl Entry {
     pub(crate) fn close(self: &Arc<Self>) -> Vec<(HoldId, oneshot::Receiver<Told>)> {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else { return Vec::new() };
+        let state = &mut *locked.state;
         let mut open = Vec::new();
         let under_way: Vec<HoldId> = state.releasing().collect();
         for hold in state.line.holds().into_iter().chain(under_way) {
@@ -137,8 +134,7 @@ impl Entry {
     /// Somebody asks politely for the lock.
     pub(crate) fn asked(self: &Arc<Self>, hold: HoldId) {
         let locked = self.lock();
-        let turns = locked.state.as_deref().into_iter().flat_map(|s| s.turns.values());
-        for record in turns.filter(|t| t.cell.hold == hold) {
+        for record in locked.state.turns.values().filter(|t| t.cell.hold == hold) {
             record.cell.ask();
         }
     }

@@ -122,7 +122,7 @@ impl Entry {
         // thread had to wait.
         let reading = cell.lease.is_some().then(|| self.keeper.clock.read());
         let now = reading.map_or_else(|| self.keeper.now(), |reading| reading.now);
-        let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
+        let state = &mut *locked.state;
         let Some(record) = state.turns.get_mut(cell.seq) else {
             return Over::Lost(cell.lost().unwrap_or(Lost::Released));
         };
@@ -155,7 +155,7 @@ impl Entry {
         if Arc::strong_count(cell) > 1 {
             cell.lose(Lost::Released);
         }
-        let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
+        let state = &mut *locked.state;
         let ended = locked.released.take();
         if let Some(why) = was_lost {
             return Over::Lost(why);
@@ -176,7 +176,7 @@ impl Entry {
     pub(crate) fn held_too_long(self: &Arc<Self>, cell: &Arc<TurnCell>) {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else { return };
+        let state = &mut *locked.state;
         if !state.turns.contains(cell.seq) || cell.lost().is_some() {
             return;
         }
@@ -197,7 +197,7 @@ impl Entry {
         over: bool,
     ) -> Option<Event> {
         let claim = again.as_ref().map(|ask| self.claim(locked, ask));
-        let state = locked.state.as_deref_mut()?;
+        let state = &mut *locked.state;
         let behind = over && state.defer_until_released(hold);
         let (mut over, mut deadline) = (over, None);
         let until = match state.leases.remove(hold) {
@@ -290,7 +290,7 @@ impl Entry {
             self.note_end(hold, &told);
         }
         // Nobody listens any more: then nobody needs the answer.
-        if let Some(tell) = self.lock().state.as_deref_mut().and_then(|s| s.take_tell(hold)) {
+        if let Some(tell) = self.lock().state.take_tell(hold) {
             let _ = tell.send(told.clone());
         }
         while !self.release_is_over(hold, &told) {
@@ -303,7 +303,7 @@ impl Entry {
     /// came behind it meanwhile, which is to be given back first.
     fn release_is_over(self: &Arc<Self>, hold: HoldId, told: &Told) -> bool {
         let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else { return true };
+        let state = &mut *locked.state;
         let under_way = state.ends.as_mut().and_then(|ends| ends.under_way.get_mut(hold));
         if under_way.is_some_and(|under_way| std::mem::take(&mut under_way.echoed)) {
             return false;
@@ -344,7 +344,7 @@ impl Entry {
 
     /// The caller hears of an unknown release at once; the keeper goes on trying behind it.
     fn tell_unknown_early(self: &Arc<Self>, hold: HoldId, end: &End) {
-        let tell = self.lock().state.as_deref_mut().and_then(|s| s.take_tell(hold));
+        let tell = self.lock().state.take_tell(hold);
         if let Some(tell) = tell {
             let _ = tell.send(Told { end: end.clone(), over: false });
         }

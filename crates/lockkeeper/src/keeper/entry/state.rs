@@ -140,28 +140,35 @@ pub(in crate::keeper) enum Outcome {
 /// The lock of an entry; on its way out it arms the timer and wakes the wakers.
 pub(in crate::keeper) struct Locked<'a> {
     pub(super) entry: &'a Arc<Entry>,
-    pub(in crate::keeper) state: Option<MutexGuard<'a, State>>,
-    /// Mostly one: then a turn needs no memory for it.
-    pub(super) waker: Option<Waker>,
-    pub(super) wakers: Vec<Waker>,
+    // They go in this order: whoever waits for the lock goes before a thread that only looks at its
+    // timers.
+    pub(in crate::keeper) state: MutexGuard<'a, State>,
+    pub(super) wakers: Wakers,
+    pub(super) kick: Option<Kick<'a>>,
     /// The hold whose release somebody waits for, if a step makes it.
     pub(super) awaited: Option<HoldId>,
     /// What became of the release that a step made.
     pub(super) released: Option<ReleaseStep>,
 }
 
-impl Locked<'_> {
-    pub(in crate::keeper) fn wake(&mut self, waker: Option<Waker>) {
-        if self.waker.is_none() {
-            self.waker = waker;
-        } else {
-            self.wakers.extend(waker);
+/// Woken when it goes.
+#[derive(Default)]
+pub(super) struct Wakers {
+    /// Mostly one: then a turn needs no memory for it.
+    first: Option<Waker>,
+    more: Vec<Waker>,
+}
+
+impl Drop for Wakers {
+    fn drop(&mut self) {
+        for waker in self.first.take().into_iter().chain(self.more.drain(..)) {
+            waker.wake();
         }
     }
 }
 
 /// Kicks the driver when it goes, also where a waker panics.
-struct Kick<'a>(&'a Driver);
+pub(super) struct Kick<'a>(&'a Driver);
 
 impl Drop for Kick<'_> {
     fn drop(&mut self) {
@@ -169,34 +176,37 @@ impl Drop for Kick<'_> {
     }
 }
 
+impl Locked<'_> {
+    pub(in crate::keeper) fn wake(&mut self, waker: Option<Waker>) {
+        if self.wakers.first.is_none() {
+            self.wakers.first = waker;
+        } else {
+            self.wakers.more.extend(waker);
+        }
+    }
+}
+
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let driver = &self.entry.keeper.driver;
-        // Whoever waits for the lock goes before a thread that only looks at its timers.
-        let mut _kick = None;
-        if let Some(mut state) = self.state.take() {
-            // A place that must still be left keeps its entry alive; everything else has a future
-            // or a guard that does.
-            let keeps = state.line.is_leaving();
-            let wrong = |armed: Option<Alarm>, at: Ticks| {
-                armed.is_none_or(|armed| at < armed.timer.at || keeps != armed.keeps)
+        let state = &mut *self.state;
+        // A place that must still be left keeps its entry alive; everything else has a future or a
+        // guard that does.
+        let keeps = state.line.is_leaving();
+        let wrong = |armed: Option<Alarm>, at: Ticks| {
+            armed.is_none_or(|armed| at < armed.timer.at || keeps != armed.keeps)
+        };
+        if let Some(at) = state.line.next_timer().filter(|at| wrong(state.armed, *at)) {
+            let due = if keeps {
+                Due::Leaving(self.entry.clone())
+            } else {
+                Due::Entry(Arc::downgrade(self.entry))
             };
-            if let Some(at) = state.line.next_timer().filter(|at| wrong(state.armed, *at)) {
-                let due = if keeps {
-                    Due::Leaving(self.entry.clone())
-                } else {
-                    Due::Entry(Arc::downgrade(self.entry))
-                };
-                let (timer, first) = driver.note(&self.entry.keeper, at, due);
-                _kick = first.then(|| Kick(driver));
-                if let Some(old) = state.armed.replace(Alarm { timer, keeps }) {
-                    driver.disarm(old.timer);
-                }
+            let (timer, first) = driver.note(&self.entry.keeper, at, due);
+            self.kick = first.then(|| Kick(driver));
+            if let Some(old) = state.armed.replace(Alarm { timer, keeps }) {
+                driver.disarm(old.timer);
             }
-            drop(state);
-        }
-        for waker in self.waker.take().into_iter().chain(self.wakers.drain(..)) {
-            waker.wake();
         }
     }
 }

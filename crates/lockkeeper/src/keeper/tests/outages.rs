@@ -63,7 +63,7 @@ async fn several_unanswered() -> (Locks, Arc<Stub>, Clock, oneshot::Sender<Vec<A
 fn claim_for(locks: &Locks, name: &str) -> ClaimId {
     let entries = locks.keeper.all_entries();
     let entry = entries.iter().find(|entry| entry.name.as_str() == name).unwrap();
-    entry.lock().state.as_deref().and_then(|state| state.line.claim()).unwrap()
+    entry.lock().state.line.claim().unwrap()
 }
 
 #[tokio::test]

@@ -210,12 +210,9 @@ async fn answered_once_more(once_more: Attempt) {
     of(&stub.rechecking).remove(0).send(vec![once_more.into()]).unwrap();
     let entry = locks.keeper.all_entries().remove(0);
     let echoed = || {
-        entry
-            .lock()
-            .state
-            .as_deref_mut()
-            .and_then(|state| state.ends.as_ref())
-            .is_some_and(|ends| ends.under_way.values().any(|under_way| under_way.echoed))
+        let locked = entry.lock();
+        let ends = locked.state.ends.as_ref();
+        ends.is_some_and(|ends| ends.under_way.values().any(|under_way| under_way.echoed))
     };
     until("the re-check is understood", echoed).await;
     assert_eq!((of(&stub.releasing).len(), of(&stub.withdrawn).len()), (1, 0), "one at a time");

@@ -40,7 +40,7 @@ fn reader(host: &str) -> Option<Box<Holder>> {
 /// Somebody was said to hold it before.
 fn knows_a_reader(locks: &Locks) {
     let entry = locks.keeper.all_entries().remove(0);
-    entry.lock().state.as_deref_mut().unwrap().last_holder = reader("web-3");
+    entry.lock().state.last_holder = reader("web-3");
 }
 
 /// The engine answers the upgrade that it waits for this reader, and that is read.
