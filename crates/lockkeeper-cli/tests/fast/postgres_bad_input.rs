@@ -292,8 +292,8 @@ fn p12_a_name_on_which_somebodys_transaction_stands_is_never_called_held() {
             let stands =
                 format!("BEGIN; SELECT name FROM {table} WHERE name <> 'other' FOR UPDATE");
             let stands = Psql::of(&server, USER, &stands);
-            let is_told = |ran: &Ran| {
-                let says = ["somebody's transaction stands on it", "pg_stat_activity", "named-"];
+            let is_told = |ran: &Ran, name: &str| {
+                let says = ["somebody's transaction stands on it", "pg_stat_activity", name];
                 let told = says.iter().all(|said| ran.err.contains(said));
                 assert!(ran.code == 69 && ran.err.lines().count() == 1 && told, "{more}: {ran:?}");
             };
@@ -304,7 +304,7 @@ fn p12_a_name_on_which_somebodys_transaction_stands_is_never_called_held() {
                 for asks in asking {
                     let line = [&["run"], asks, &["--", "touch", &ran]].concat();
                     let (place, url, is_told) = (&place, &url, &is_told);
-                    scope.spawn(move || is_told(&run(place, url, &line)));
+                    scope.spawn(move || is_told(&run(place, url, &line), asks[asks.len() - 1]));
                 }
             });
             assert!(!place.path("ran").exists());

@@ -152,7 +152,8 @@ impl Run {
         let pulse = Pulse::start(scratch.path(), arena.commits()).map_err(own)?;
         let about = arena.about();
         let ours = options.client == Subject::Shipped;
-        let excuses = Excuses::of(&about, ours, plan.is_empty(), pulse.late());
+        let excuses = Excuses::of(&about, ours, plan.is_empty(), pulse.late())
+            .committed_in(pulse.longest_commit());
         let dir = scratch.path().to_owned();
         Ok(Self {
             options: options.clone(),

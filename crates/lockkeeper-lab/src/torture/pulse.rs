@@ -28,10 +28,8 @@ const USUAL_NS: u64 = 1_000_000;
 /// clean waits for it, all clients at once.
 const PAGES: u64 = 256;
 const PAGE: u64 = 4096;
-/// How often a page goes to the disk, where servers answer only once a commit is there; one that
-/// takes so long is usual. While one takes longer, what waiters say does not arrive either.
+/// How often a page is brought to the disk, where a grant is a commit.
 const COMMIT_EVERY: Duration = Duration::from_millis(50);
-const COMMIT_USUAL_NS: u64 = 100_000_000;
 
 /// A thread that is due again and again, and writes down when it came late; another asks the kernel
 /// how long clients waited for processors.
@@ -60,12 +58,10 @@ impl Late {
         }
     }
 
-    /// A commit took from this moment to that.
-    fn commit(&mut self, from: u64, to: u64) {
-        let late = to.saturating_sub(from);
-        if late > COMMIT_USUAL_NS {
-            self.0.push((to, late));
-        }
+    /// The longest that was under way in a time.
+    fn longest(&self, from: u64, to: u64) -> u64 {
+        let within = self.0.iter().filter(|(at, late)| *at > from && at.saturating_sub(*late) < to);
+        within.map(|(_, late)| *late).max().unwrap_or(0)
     }
 
     /// How much of a time went by without it.
@@ -112,7 +108,8 @@ impl Pulse {
                 let from = Writer::now();
                 let _ = file.write_at(&from.to_le_bytes(), 0).and_then(|_| file.sync_data());
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                told.commit(from, Writer::now());
+                let to = Writer::now();
+                told.note(to, to.saturating_sub(from));
             };
             beats.push(Storm::begin(COMMIT_EVERY, commit)?);
         }
@@ -136,12 +133,11 @@ impl Pulse {
     }
 
     /// How much a hand-off between these moments may be late because threads that were due did not
-    /// run, or commits did not reach the disk.
+    /// run.
     pub(crate) fn forgiven_ns(&self, from: u64, to: u64) -> u64 {
-        let within = |late: &Mutex<Late>| {
-            late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to)
-        };
-        HOPS.saturating_mul(within(&self.late).max(within(&self.disk)))
+        HOPS.saturating_mul(
+            self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to),
+        )
     }
 
     /// The same, or what a client waited itself, if that is more.
@@ -160,6 +156,14 @@ impl Pulse {
     pub(crate) fn late_of_waits(&self) -> check::Late {
         let pulse = self.twin();
         check::Late::told_by(move |from, to| pulse.forgiven_of_waits_ns(from, to))
+    }
+
+    /// How long the longest commit took, where a grant is one.
+    pub(crate) fn longest_commit(&self) -> check::Late {
+        let pulse = self.twin();
+        check::Late::told_by(move |from, to| {
+            pulse.disk.lock().unwrap_or_else(PoisonError::into_inner).longest(from, to)
+        })
     }
 
     fn twin(&self) -> Self {
@@ -205,16 +209,17 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_the_disk_keeps_waiting_is_late_and_a_usual_one_is_not() {
+    fn a_commit_that_the_disk_keeps_waiting_is_known_and_no_thread_was_late_by_it() {
         let mut late = Late::default();
-        late.commit(0, 90 * MS);
-        assert_eq!(late.within(0, 1_000 * MS), 0);
-        late.commit(150 * MS, 850 * MS);
-        assert_eq!(late.within(0, 1_000 * MS), 700 * MS);
-        assert_eq!(late.within(800 * MS, 1_000 * MS), 50 * MS);
-        let disk = Arc::new(Mutex::new(late));
-        let pulse = Pulse { disk, ..Pulse::silent() };
-        assert_eq!(pulse.late().ns(0, 1_000 * MS), HOPS * 700 * MS);
+        late.note(90 * MS, 90 * MS);
+        late.note(850 * MS, 700 * MS);
+        let pulse = Pulse { disk: Arc::new(Mutex::new(late)), ..Pulse::silent() };
+        let longest = |from, to| pulse.longest_commit().ns(from * MS, to * MS);
+        assert_eq!(
+            [longest(0, 100), longest(0, 1_000), longest(840, 900), longest(850, 900)],
+            [90 * MS, 700 * MS, 700 * MS, 0]
+        );
+        assert_eq!(pulse.late().ns(0, 1_000 * MS), 0);
         let dir = tempfile::tempdir().unwrap();
         let _pulse = Pulse::start(dir.path(), true).unwrap();
         assert!(dir.path().join("commits").exists());

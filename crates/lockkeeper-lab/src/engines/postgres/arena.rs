@@ -70,6 +70,8 @@ const KILL_AHEAD: &str = "kill-unreplicated";
 pub(crate) struct PostgresArena {
     about: About,
     options: String,
+    /// Locks are rows, and not a session's.
+    commits: bool,
     // The links go before the servers they lead to.
     links: Links,
     pair: Pair,
@@ -106,7 +108,8 @@ impl PostgresArena {
         if !has(&options, "ttl") && !has(&options, "session_timeout") {
             options = format!("{options}{}{TTL}", if options.is_empty() { "" } else { "&" });
         }
-        let shim = if take(&options, "layout").0 == Some("session") {
+        let commits = take(&options, "layout").0 != Some("session");
+        let shim = if !commits {
             Err("advisory locks have no lease that a clock counts".to_owned())
         } else {
             shim()
@@ -129,7 +132,7 @@ impl PostgresArena {
         let about = About::of(&with_options(&url, &options))?;
         let (down, stopped, before) = (false, false, None);
         let links = Links::to(ports);
-        Ok(Self { about, options, links, pair, clock, down, stopped, before })
+        Ok(Self { about, options, commits, links, pair, clock, down, stopped, before })
     }
 
     fn step(&mut self, forward: bool) -> Result<(), Failed> {
@@ -152,7 +155,7 @@ impl Arena for PostgresArena {
     }
 
     fn commits(&self) -> bool {
-        true
+        self.commits
     }
 
     fn links(&mut self) -> Option<&mut Links> {

@@ -94,7 +94,7 @@ pub(crate) trait Arena {
     /// What it promises.
     fn about(&self) -> About;
 
-    /// Whether its server answers only what has reached its disk.
+    /// Whether a grant to a waiter is a commit that waits for a disk.
     fn commits(&self) -> bool {
         false
     }

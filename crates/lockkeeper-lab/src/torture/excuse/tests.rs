@@ -358,6 +358,15 @@ fn without_faults_order_and_time_are_kept_but_by_those_whom_the_machine_kept_fro
         );
     }
     assert!(!expected(Class::Overlap, 11) && !expected(Class::TokenOrder, 11));
+    // A commit of half a second keeps a grant from its waiter, and writes from nobody.
+    let commits = Excuses::new(false, Duration::from_secs(1), Late::never())
+        .in_order(true)
+        .undisturbed()
+        .committed_in(Late::told_by(short));
+    let order = |at| commits.expects_at(Class::FifoInversion, late(at));
+    assert!(!order(9) && order(11) && order(14) && !order(16));
+    assert!(!commits.expects_at(Class::LateEffect, late(11)));
+    assert!(!commits.expects_at(Class::LateLoss, late(11)));
     assert!(!leases.expects_at(Class::LostUpdate, pair(11, 11)), "both held it");
     assert!(
         !of(true, Duration::from_secs(3)).expects_at(Class::FifoInversion, pair(11, 11)),

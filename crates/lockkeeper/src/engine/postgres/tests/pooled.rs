@@ -217,3 +217,32 @@ fn r4_a_renewal_that_a_pooler_does_not_answer_changes_nothing_and_the_next_one_i
     until("it is renewed again", || matches!(one.renew(held.id), Renewal::Extended { .. }));
     assert!(matches!(one.release(held.id), End::Freed));
 }
+
+/// What the transactions say that change a place say for themselves: it is kept in `commits`.
+const COMMITS: &str = "\
+    CREATE TABLE commits (at serial, waits text); \
+    CREATE FUNCTION commits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+      INSERT INTO commits (waits) VALUES (current_setting('synchronous_commit')); RETURN NULL; \
+    END $$; \
+    CREATE CONSTRAINT TRIGGER commits AFTER UPDATE OR DELETE ON lockkeeper_line \
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION commits()";
+
+#[test]
+fn r11_a_sign_of_life_waits_for_no_disk_and_no_standby() {
+    let (server, pooler) = pooled(&[]);
+    let held = process(&server);
+    granted(held.attempt(&long(&held, "a")));
+    server.sql(COMMITS);
+    for waiter in [process(&server), through(&pooler, "")] {
+        let waits = long(&waiter, "a");
+        assert!(matches!(waiter.attempt(&waits), Attempt::InLine(_)));
+        server.sql("UPDATE lockkeeper_line SET asked = alive");
+        server.sql("TRUNCATE commits");
+        let attempt = waiter.attempt(&waits);
+        assert!(matches!(attempt, Attempt::InLine(_)), "{attempt:?}");
+        assert_eq!(server.sql("SELECT asked FROM lockkeeper_line"), "0");
+        waiter.withdraw(waits.id);
+        let commits = server.sql("SELECT string_agg(waits, ' ' ORDER BY at) FROM commits");
+        assert_eq!(commits, "off on", "the sign, and what came after it");
+    }
+}

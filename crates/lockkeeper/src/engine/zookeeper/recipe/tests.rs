@@ -16,9 +16,11 @@ fn explore(world: World) -> usize {
     let start = std::time::Instant::now();
     let mut seen = HashSet::new();
     let mut open = vec![world];
-    while seen.len() < most
-        && let Some(world) = open.pop()
-    {
+    let mut random = Random(1);
+    while seen.len() < most && !open.is_empty() {
+        // One that ends early goes to the end of some ways, and not only of those that come last.
+        let back = as_far_as(random.below(open.len().min(8)), 0);
+        let world = open.swap_remove(open.len() - 1 - back);
         let moves = world.moves();
         if moves.is_empty() {
             world.at_rest();
@@ -39,6 +41,18 @@ fn explore(world: World) -> usize {
     seen.len()
 }
 
+/// A small generator.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % limit
+    }
+}
+
 /// The search finds what a flaw breaks, in every way that there is.
 fn convicts(search: impl FnOnce() + std::panic::UnwindSafe, sentence: &str) {
     let found = std::panic::catch_unwind(search).expect_err("the flaw is not found");
@@ -50,21 +64,19 @@ fn convicts(search: impl FnOnce() + std::panic::UnwindSafe, sentence: &str) {
 fn wander(world: &World, walks: u64) {
     for seed in 1..=as_far_as(walks / 5, walks) {
         let mut world = world.clone();
-        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         loop {
             let moves = world.moves();
             if moves.is_empty() {
                 world.at_rest();
                 break;
             }
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
             // Faults are rare, so that they are spread over the whole history.
             let usual: Vec<_> =
                 moves.iter().copied().filter(|(_, what)| !what.is_fault()).collect();
-            let moves = if usual.is_empty() || random >> 60 == 0 { moves } else { usual };
-            let (at, what) = moves[(random % moves.len() as u64) as usize];
+            let any = usual.is_empty() || random.below(16) == 0;
+            let moves = if any { moves } else { usual };
+            let (at, what) = moves[random.below(moves.len())];
             world.make(at, what);
         }
     }
