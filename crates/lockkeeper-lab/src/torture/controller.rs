@@ -153,7 +153,7 @@ impl Run {
         let about = arena.about();
         let ours = options.client == Subject::Shipped;
         let excuses = Excuses::of(&about, ours, plan.is_empty(), pulse.late())
-            .committed_in(pulse.longest_commit());
+            .committed_in(pulse.slow_commits());
         let dir = scratch.path().to_owned();
         Ok(Self {
             options: options.clone(),

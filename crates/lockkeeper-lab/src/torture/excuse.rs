@@ -48,8 +48,8 @@ pub(super) struct Excuses {
     ours: bool,
     lease: Duration,
     machine: Late,
-    /// How long the longest commit took, where a grant is one.
-    commit: Late,
+    /// For how long commits were slow, where a grant is one.
+    commits: Late,
     /// Since when the record of somebody is missing.
     blind_from: Option<u64>,
     /// Whether the machine is the only one that is late.
@@ -117,7 +117,7 @@ impl Excuses {
             ours: true,
             lease: recovery,
             machine,
-            commit: Late::never(),
+            commits: Late::never(),
             blind_from: None,
             undisturbed: false,
         }
@@ -145,22 +145,22 @@ impl Excuses {
     }
 
     /// A grant to a waiter is a commit, of which this is told.
-    pub(super) fn committed_in(mut self, commit: Late) -> Self {
-        self.commit = commit;
+    pub(super) fn committed_in(mut self, commits: Late) -> Self {
+        self.commits = commits;
         self
     }
 
     /// Whether processors were short for as long as a grant waits to be confirmed, a third of a
     /// lease at most, before this moment: who was kept from running may lose its lease, and its
-    /// grant passes on when it is not confirmed in time (R11). Or a commit took as long: a grant
-    /// that nobody could read in time passes on as well.
+    /// grant passes on when it is not confirmed in time (R11). Or commits were slow for as
+    /// long: a grant that nobody could read in time passes on as well.
     fn is_short(&self, class: Class, moment: Moment) -> bool {
         // Two that both held it are nobody's lateness.
         let of_time = class == Class::FifoInversion
             || self.undisturbed && moment.late && LATE.contains(&class);
         let at = moment.at;
         let (third, from) = (ns(self.lease / 3), at.saturating_sub(ns(2 * (self.lease + TOLD))));
-        let unread = class == Class::FifoInversion && self.commit.ns(from, at) > third;
+        let unread = class == Class::FifoInversion && self.commits.ns(from, at) > third;
         third > 0 && (unread || of_time && self.machine.ns(from, at) > third)
     }
 
