@@ -279,7 +279,7 @@ impl Excuses {
         let of_itself = if self.blind_from.is_some_and(|from| moment.at >= from) {
             "a record that ends before it"
         } else if self.is_short(class, moment) {
-            "a machine that was late"
+            "a machine or a disk that was late"
         } else {
             "what the engine promises"
         };

@@ -94,7 +94,7 @@ pub(crate) trait Arena {
     /// What it promises.
     fn about(&self) -> About;
 
-    /// Whether a grant to a waiter is a commit that waits for a disk.
+    /// Whether it is to be measured how long a commit takes, as a grant to a waiter is one.
     fn commits(&self) -> bool {
         false
     }

@@ -365,6 +365,10 @@ fn without_faults_order_and_time_are_kept_but_by_those_whom_the_machine_kept_fro
         .committed_in(Late::told_by(short));
     let order = |at| commits.expects_at(Class::FifoInversion, late(at));
     assert!(!order(9) && order(11) && order(14) && !order(16));
+    let shorter = Excuses::new(false, Duration::from_secs(3), Late::never())
+        .in_order(true)
+        .committed_in(Late::told_by(short));
+    assert!(!shorter.expects_at(Class::FifoInversion, late(11)), "less than a third of its lease");
     assert!(!commits.expects_at(Class::LateEffect, late(11)));
     assert!(!commits.expects_at(Class::LateLoss, late(11)));
     assert!(!leases.expects_at(Class::LostUpdate, pair(11, 11)), "both held it");

@@ -20,7 +20,6 @@ use tokio::sync::oneshot;
 pub(crate) use self::ask::Begun;
 pub(crate) use self::release::Over;
 use self::release::Told;
-use self::state::Wakers;
 pub(in crate::keeper) use self::state::{Locked, Outcome, State};
 use crate::engine::{Attempt, Standing};
 use crate::keeper::Keeper;
@@ -46,15 +45,7 @@ impl Entry {
     }
 
     pub(in crate::keeper) fn lock(self: &Arc<Self>) -> Locked<'_> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked {
-            entry: self,
-            state,
-            wakers: Wakers::default(),
-            kick: None,
-            awaited: None,
-            released: None,
-        }
+        Locked::of(self, self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A timer of the line is due.

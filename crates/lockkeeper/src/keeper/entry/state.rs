@@ -139,12 +139,12 @@ pub(in crate::keeper) enum Outcome {
 
 /// The lock of an entry; on its way out it arms the timer and wakes the wakers.
 pub(in crate::keeper) struct Locked<'a> {
-    pub(super) entry: &'a Arc<Entry>,
+    entry: &'a Arc<Entry>,
     // They go in this order: whoever waits for the lock goes before a thread that only looks at its
     // timers.
     pub(in crate::keeper) state: MutexGuard<'a, State>,
-    pub(super) wakers: Wakers,
-    pub(super) kick: Option<Kick<'a>>,
+    wakers: Wakers,
+    kick: Option<Kick<'a>>,
     /// The hold whose release somebody waits for, if a step makes it.
     pub(super) awaited: Option<HoldId>,
     /// What became of the release that a step made.
@@ -153,7 +153,7 @@ pub(in crate::keeper) struct Locked<'a> {
 
 /// Woken when it goes.
 #[derive(Default)]
-pub(super) struct Wakers {
+struct Wakers {
     /// Mostly one: then a turn needs no memory for it.
     first: Option<Waker>,
     more: Vec<Waker>,
@@ -168,7 +168,7 @@ impl Drop for Wakers {
 }
 
 /// Kicks the driver when it goes, also where a waker panics.
-pub(super) struct Kick<'a>(&'a Driver);
+struct Kick<'a>(&'a Driver);
 
 impl Drop for Kick<'_> {
     fn drop(&mut self) {
@@ -176,7 +176,12 @@ impl Drop for Kick<'_> {
     }
 }
 
-impl Locked<'_> {
+impl<'a> Locked<'a> {
+    pub(super) fn of(entry: &'a Arc<Entry>, state: MutexGuard<'a, State>) -> Self {
+        let wakers = Wakers::default();
+        Self { entry, state, wakers, kick: None, awaited: None, released: None }
+    }
+
     pub(in crate::keeper) fn wake(&mut self, waker: Option<Waker>) {
         if self.wakers.first.is_none() {
             self.wakers.first = waker;

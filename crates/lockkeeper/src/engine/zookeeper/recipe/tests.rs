@@ -16,10 +16,10 @@ fn explore(world: World) -> usize {
     let start = std::time::Instant::now();
     let mut seen = HashSet::new();
     let mut open = vec![world];
-    let mut random = Random(1);
+    let (mut random, among) = (Random(1), as_far_as(8, 1));
     while seen.len() < most && !open.is_empty() {
         // One that ends early goes to the end of some ways, and not only of those that come last.
-        let back = as_far_as(random.below(open.len().min(8)), 0);
+        let back = random.below(open.len().min(among));
         let world = open.swap_remove(open.len() - 1 - back);
         let moves = world.moves();
         if moves.is_empty() {
